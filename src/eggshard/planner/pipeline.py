@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from eggshard.costmodel.pricing import Pricer
+from eggshard.costmodel.pricing import Pricer, Shared
 from eggshard.costmodel.schedule import scheduled as in_order
 from eggshard.egraph.graph import EGraph
 from eggshard.egraph.rules import Rule
@@ -20,7 +20,7 @@ from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.plan.record import Search
 from eggshard.planner.context import Context
 from eggshard.planner.encoding.decode import Decoder
-from eggshard.planner.encoding.encode import Computed, Encoder
+from eggshard.planner.encoding.encode import Computed, Encoder, Encoding
 from eggshard.planner.encoding.views import find_views
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.encoding.widening import Widener
@@ -35,12 +35,15 @@ from eggshard.reshard.window_routes import bounding_window_of
 from eggshard.selection.bounds.sharing import sharing_bound
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem
-from eggshard.spmd.joining import joined
+from eggshard.spmd.joining import JOINABLE, joined
 from eggshard.steps.steps import StepPlan
+from eggshard.steps.window_steps import WindowExchange
 
 T = TypeVar("T")
 P = TypeVar("P")
 Q = TypeVar("Q")
+#: The part of a plan's cost that latencies may be for no search to ask whether all-reduces share them.
+LITTLE = 1e-2
 #: Relative excess of a price over its bound that rounding of sums may cause.
 ROUNDING = 1e-12
 
@@ -149,8 +152,8 @@ def decode(state: Selected) -> Decoded:
 def schedule(state: Decoded) -> Scheduled:
     """Join messages where that is cheaper, and order the steps for the machine."""
     pricer, graph, encoding, found = state.plans.base.context.pricer, state.graph, state.encoding, state.found
-    steps = timed(state.clock, "schedule", lambda: ordered(joined(state.steps, pricer), pricer))
-    note, unit = weighted_sums(pricer)
+    steps = timed(state.clock, "schedule", lambda: ordered(state.steps, pricer))
+    note, unit = weighted_sums(state.plans.context.pricer)
     weighing = Weighing(graph, replace(encoding, problem=state.problem), found.selection, state.plans.context.router,
                         state.plans.context.pricer, graph.values, note, state.trips, unit)
     # The bounds know nothing of exchanges that are cheaper together.
@@ -196,10 +199,52 @@ def solve(state: Encoded) -> Scheduled:
     def planned(other: Pricer) -> Scheduled:
         return schedule(decode(select(under(other))))
 
-    if not pricer.overlap:
-        return planned(pricer)
-    return fastest(pricer, planned, lambda other: under(other).problem, limits.gap,
-                   lambda: state.plans.context.deadline.ends("overlap"))
+    if pricer.overlap:
+        return fastest(pricer, planned, lambda other: under(other).problem, limits.gap,
+                       lambda: state.plans.context.deadline.ends("overlap"))
+    return _in_buckets(state, planned)
+
+
+def _in_buckets(state: Encoded, planned: Callable[[Pricer], Scheduled]) -> Scheduled:
+    """The cheaper plan of two: in the search all-reduces pay a latency each, or none, and the plan for those left.
+
+    Plans in which none is shared cost no less than the former search's bound, others no less than the latter's and one
+    latency. Where all that can be shared is little, it is taken off the former bound instead.
+    """
+    pricer = state.plans.context.pricer
+    alone, latency = planned(pricer), latencies(state.encoding, pricer)
+    if latency.sums < 2:
+        return alone
+    cost, found = pricer.program(alone.steps), alone.search
+    if latency.all < LITTLE * cost:
+        return replace(alone, search=_bounded(found, lambda name: max(0.0, getattr(found, name) - latency.all)))
+    together = planned(Shared(pricer))
+    other, least = together.search, pricer.program(together.steps)
+    best = together if least < cost * (1 - ROUNDING) else alone
+    note = f"buckets: cost {least:.9g}, bound {other.bound:.9g} if all-reduces share latencies; else cost {cost:.9g}"
+    search = _bounded(best.search, lambda name: min(getattr(found, name), getattr(other, name) + latency.least))
+    return replace(best, search=replace(search, notes=(*found.notes, note)))
+
+
+def _bounded(search: Search, bound: Callable[[str], float]) -> Search:
+    """The search with other bounds, by the names of their fields."""
+    return replace(search, bound=bound("bound"), once=bound("once"), terms=bound("terms"), sharing=bound("sharing"))
+
+
+class Latencies(NamedTuple):
+    """How many sums may be partial; seconds of the least latency of an all-reduce of one, and of all together."""
+
+    sums: int
+    least: float
+    all: float
+
+
+def latencies(encoding: Encoding, pricer: Pricer) -> Latencies:
+    """The latencies that all-reduces may share, each sum being reduced over one axis after the other at most."""
+    found = ([p.partial for p in places if isinstance(p, Placement) and p.partial] for places in encoding.placements)
+    axes = [max(partial, key=len) for partial in found if partial]
+    latency = {a: Shared(pricer).latency((a,)) for some in axes for a in some}
+    return Latencies(len(axes), min(latency.values(), default=0.0), sum(latency[a] for some in axes for a in some))
 
 
 def _with_planned_bodies(state: Encoded, found: Extraction) -> Problem | None:
@@ -227,6 +272,8 @@ def _with_planned_bodies(state: Encoded, found: Extraction) -> Problem | None:
 
 def weighted_sums(pricer: Pricer) -> tuple[str, str]:
     """What to say of the prices of decisions, and their unit: of a machine that overlaps, no times of schedules."""
+    if isinstance(pricer, Shared):
+        return "all-reduces are priced without the latency that they may share", ""
     if not pricer.overlap:
         return "", ""
     return ("prices are weighted sums of what every resource is held for: what the search compared, no times of "
@@ -239,8 +286,14 @@ def _ops_of(region: Region) -> dict[int, str]:
 
 
 def ordered(steps: StepPlan, pricer: Pricer) -> StepPlan:
-    """The steps in the order of their schedule, where the machine computes while it communicates."""
-    return in_order(steps, pricer) if pricer.overlap else steps
+    """The steps, joined where that is cheaper, in the order of their schedule if computing hides communication.
+
+    What waits to be joined hides less; then all-reduces are joined only where the schedule gets shorter.
+    """
+    if not pricer.overlap:
+        return joined(steps, pricer)
+    ways = (in_order(joined(steps, pricer, kinds), pricer) for kinds in ((WindowExchange,), JOINABLE))
+    return min(ways, key=pricer.program)
 
 
 def extracted(context: Context, graph: EGraph, problem: Problem) -> Extraction:

@@ -1,14 +1,14 @@
-"""Joining of halo exchanges of several values, which share collective-permutes where that is cheaper.
+"""Joining of independent communication: halo exchanges share collective-permutes, all-reduces a latency.
 
-This is a pass over a finished device program. Exchanges are delayed until no other step can run; all that then wait
-over the same axes are independent and may become one step. Other steps keep their order, except for those that a joint
-step needs.
+This is a pass over a finished device program. What may be joined is delayed until no other step can run; all that then
+wait over the same axes are independent and may become one step, where that is cheaper. Other steps keep their order,
+except for those that a joint step needs.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from eggshard.costmodel.pricing import Pricer
@@ -17,28 +17,32 @@ from eggshard.spmd.sharing import cheapest_joint
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.dependencies import Dependencies, needs_first
 from eggshard.steps.nested import with_nested
-from eggshard.steps.steps import Pairs, Step, StepPlan
+from eggshard.steps.steps import Action, AllReduce, Pairs, Step, StepPlan
 from eggshard.steps.window_steps import WindowExchange, pairs_of
 
 #: Fraction of the price that joining must save, so that rounding alone is no reason.
 SAVING = 1e-12
 
-#: What exchanges have in common that may be joined: axes and element type.
-Lane = tuple[tuple[str, ...], str]
+#: What steps have in common that may be joined: axes, the reduction if it is one, and element type.
+Lane = tuple[tuple[str, ...], str, str]
+#: The kinds of steps that may be joined.
+JOINABLE = (WindowExchange, AllReduce)
 
 
-def joined(plan: StepPlan, price: Pricer) -> StepPlan:
-    """Join halo exchanges wherever the cost model prices the joint exchange below separate ones.
+def joined(plan: StepPlan, price: Pricer, kinds: tuple[type[Action], ...] = JOINABLE) -> StepPlan:
+    """Join halo exchanges and all-reduces wherever the cost model prices the joint step below separate ones.
 
-    Loops and branches are included. Returns the plan itself if there is nothing to join.
+    XLA combines the all-reduces of one step into one collective. kinds: of the steps to join. Loops and branches are
+    included. Returns the plan itself if there is nothing to join.
     """
-    steps = tuple(_inside(step, lambda inner: joined(inner, price)) for step in plan.steps)
+    steps = tuple(_inside(step, lambda inner: joined(inner, price, kinds)) for step in plan.steps)
     if any(new is not old for new, old in zip(steps, plan.steps, strict=True)):
         plan = replace(plan, steps=steps)
-    if sum(isinstance(step.action, WindowExchange) for step in steps) < 2:
+    lanes = {i: _lane(plan, step) for i, step in enumerate(plan.steps) if isinstance(step.action, kinds)}
+    if len(set(lanes.values())) == len(lanes):
         return plan
     order = Dependencies(plan)
-    bundles = [b for waiting in _waiting(plan, order) for b in _bundles(plan, waiting, price) if len(b) > 1]
+    bundles = [b for waiting in _waiting(plan, order, lanes) for b in _together(plan, waiting, price) if len(b) > 1]
     return _rebuilt(plan, order, bundles, price) if bundles else plan
 
 
@@ -48,12 +52,11 @@ def _inside(step: Step, change: Callable[[StepPlan], StepPlan]) -> Step:
     return step if action is step.action else replace(step, action=action)
 
 
-def _waiting(plan: StepPlan, order: Dependencies) -> Iterator[list[int]]:
-    """The exchanges that wait at the same time over the same axes, in an order in which they can be issued.
+def _waiting(plan: StepPlan, order: Dependencies, lanes: Mapping[int, Lane]) -> Iterator[list[int]]:
+    """The steps of each lane that wait at the same time, in an order in which they can be issued.
 
-    Those go first that the longest chain of exchanges depends on: the others may still be joined by some of it.
+    Those go first that the longest chain of such steps depends on: the others may still be joined by some of it.
     """
-    lanes = {i: _lane(plan, step) for i, step in enumerate(plan.steps) if isinstance(step.action, WindowExchange)}
     chain = [0] * len(plan.steps)
     for i in reversed(range(len(plan.steps))):
         chain[i] = max((chain[j] for j in order.after[i]), default=0) + (i in lanes)
@@ -77,7 +80,16 @@ def _waiting(plan: StepPlan, order: Dependencies) -> Iterator[list[int]]:
 
 
 def _lane(plan: StepPlan, step: Step) -> Lane:
-    return step.action.axes, plan.types[step.operands[0]].dtype
+    action = step.action
+    return action.axes, action.monoid if isinstance(action, AllReduce) else "", plan.types[step.operands[0]].dtype
+
+
+def _together(plan: StepPlan, waiting: Sequence[int], price: Pricer) -> list[list[int]]:
+    """Which of some independent steps of one lane are issued together."""
+    if isinstance(plan.steps[waiting[0]].action, WindowExchange):
+        return _bundles(plan, waiting, price)
+    apart = sum(_price(plan, [i], price) for i in waiting)
+    return [sorted(waiting)] if _price(plan, waiting, price) < apart * (1 - SAVING) else []
 
 
 def _bundles(plan: StepPlan, waiting: Sequence[int], price: Pricer) -> list[list[int]]:
@@ -108,6 +120,12 @@ def _leaves_room(ways: Iterable[Pairs], count: int) -> bool:
     return any(len(pairs) < count for pairs in ways)
 
 
+def _joint(plan: StepPlan, members: Sequence[int], price: Pricer) -> Action:
+    """What some steps of one lane are as one step."""
+    action = plan.steps[members[0]].action
+    return _exchange(plan, members, price) if isinstance(action, WindowExchange) else action
+
+
 def _exchange(plan: StepPlan, members: Sequence[int], price: Pricer) -> WindowExchange:
     """The exchanges of some steps as one."""
     actions = [plan.steps[i].action for i in members]
@@ -120,7 +138,7 @@ def _exchange(plan: StepPlan, members: Sequence[int], price: Pricer) -> WindowEx
 
 
 def _price(plan: StepPlan, members: Sequence[int], price: Pricer) -> float:
-    return price(_exchange(plan, members, price), *_types(plan, members))
+    return price(_joint(plan, members, price), *_types(plan, members))
 
 
 def _types(plan: StepPlan, members: Iterable[int]) -> list[TensorType]:
@@ -140,7 +158,7 @@ def _rebuilt(plan: StepPlan, order: Dependencies, bundles: Iterable[Sequence[int
             lambda top: top[0] in done,
         ):
             steps = [plan.steps[i] for i in members]
-            action = steps[0].action if len(steps) == 1 else _exchange(plan, members, price)
+            action = steps[0].action if len(steps) == 1 else _joint(plan, members, price)
             operands = tuple(values[v] for step in steps for v in step.operands)
             why = tuple(dict.fromkeys(w for step in steps for w in step.why))
             label = ", ".join(dict.fromkeys(step.label for step in steps if step.label))

@@ -22,6 +22,7 @@ from eggshard.planner.pipeline import (
     begun,
     decode,
     extracted,
+    latencies,
     saturated,
     schedule,
     weighted_sums,
@@ -143,6 +144,10 @@ def plan_by_layers(task: Task) -> Layered | None:
     search = replace(made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
                      capped=encoding.capped, shared=True)
     made = replace(made, steps=steps, search=search, reasons=weighing.reasons)
+    if latencies(encoding, context.pricer).sums > 1:
+        # The search knew of no latency that all-reduces share: no bound of it holds, nor what it says of the baseline.
+        left_out = (*search.left_out, "which all-reduces share a latency")
+        return Layered(replace(made, search=replace(search, left_out=left_out)), False)
     dearer = found.alike and context.pricer.total(plain) < extraction.selection.cost * (1 - 1e-9)
     return Layered(made, found.alike, dearer)
 
