@@ -53,8 +53,8 @@ class Search:
     bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
     terms: the same of plans that compute no value twice, and every value that this plan computes by the same op and
     from the same windows. capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans
-    among the others. shared: conversions of one value may share steps, and the bounds are of plans whose conversions
-    share none; sharing: seconds that none undercuts whose conversions share what they may.
+    among the others. shared: conversions of one value may share steps, and all-reduces latencies, and the bounds
+    are of plans that share none; sharing: seconds that none undercuts that share what they may.
     left_out: what else was not searched, in words. late: the stages that the clock ended: another run may find another
     plan, while one that the clock does not end always finds the same.
     """

@@ -217,18 +217,19 @@ def _in_buckets(state: Encoded, planned: Callable[[Pricer], Scheduled]) -> Sched
         return alone
     cost, found = pricer.program(alone.steps), alone.search
     if latency.all < LITTLE * cost:
-        return replace(alone, search=_bounded(found, lambda name: max(0.0, getattr(found, name) - latency.all)))
+        return replace(alone, search=replace(found, shared=True, sharing=max(0.0, _of_all(found) - latency.all)))
     together = planned(Shared(pricer))
-    other, least = together.search, pricer.program(together.steps)
+    least, bound = pricer.program(together.steps), _of_all(together.search)
     best = together if least < cost * (1 - ROUNDING) else alone
-    note = f"buckets: cost {least:.9g}, bound {other.bound:.9g} if all-reduces share latencies; else cost {cost:.9g}"
-    search = _bounded(best.search, lambda name: min(getattr(found, name), getattr(other, name) + latency.least))
-    return replace(best, search=replace(search, notes=(*found.notes, note)))
+    note = f"buckets: cost {least:.9g}, bound {bound:.9g} if all-reduces share latencies; else cost {cost:.9g}"
+    return replace(best, search=replace(
+        best.search, bound=found.bound, once=found.once, terms=found.terms, shared=True,
+        sharing=min(_of_all(found), bound + latency.least), notes=(*found.notes, note)))
 
 
-def _bounded(search: Search, bound: Callable[[str], float]) -> Search:
-    """The search with other bounds, by the names of their fields."""
-    return replace(search, bound=bound("bound"), once=bound("once"), terms=bound("terms"), sharing=bound("sharing"))
+def _of_all(search: Search) -> float:
+    """The bound of plans whose conversions of a value share what they may."""
+    return min(search.bound, search.sharing) if search.shared else search.bound
 
 
 class Latencies(NamedTuple):
