@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from eggshard.costmodel.pricing import Pricer, Shared
 from eggshard.costmodel.schedule import scheduled as in_order
@@ -18,9 +18,10 @@ from eggshard.egraph.rules import Rule
 from eggshard.egraph.saturate import saturate as saturated_graph
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.plan.record import Search
+from eggshard.planner.buckets import in_buckets
 from eggshard.planner.context import Context
 from eggshard.planner.encoding.decode import Decoder
-from eggshard.planner.encoding.encode import Computed, Encoder, Encoding
+from eggshard.planner.encoding.encode import Computed, Encoder
 from eggshard.planner.encoding.views import find_views
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.encoding.widening import Widener
@@ -42,8 +43,6 @@ from eggshard.steps.window_steps import WindowExchange
 T = TypeVar("T")
 P = TypeVar("P")
 Q = TypeVar("Q")
-#: The part of a plan's cost that latencies may be for no search to ask whether all-reduces share them.
-LITTLE = 1e-2
 #: Relative excess of a price over its bound that rounding of sums may cause.
 ROUNDING = 1e-12
 
@@ -202,50 +201,7 @@ def solve(state: Encoded) -> Scheduled:
     if pricer.overlap:
         return fastest(pricer, planned, lambda other: under(other).problem, limits.gap,
                        lambda: state.plans.context.deadline.ends("overlap"))
-    return _in_buckets(state, planned)
-
-
-def _in_buckets(state: Encoded, planned: Callable[[Pricer], Scheduled]) -> Scheduled:
-    """The cheaper plan of two: in the search all-reduces pay a latency each, or none, and the plan for those left.
-
-    Plans in which none is shared cost no less than the former search's bound, others no less than the latter's and one
-    latency. Where all that can be shared is little, it is taken off the former bound instead.
-    """
-    pricer = state.plans.context.pricer
-    alone, latency = planned(pricer), latencies(state.encoding, pricer)
-    if latency.sums < 2:
-        return alone
-    cost, found = pricer.program(alone.steps), alone.search
-    if latency.all < LITTLE * cost:
-        return replace(alone, search=replace(found, shared=True, sharing=max(0.0, _of_all(found) - latency.all)))
-    together = planned(Shared(pricer))
-    least, bound = pricer.program(together.steps), _of_all(together.search)
-    best = together if least < cost * (1 - ROUNDING) else alone
-    note = f"buckets: cost {least:.9g}, bound {bound:.9g} if all-reduces share latencies; else cost {cost:.9g}"
-    return replace(best, search=replace(
-        best.search, bound=found.bound, once=found.once, terms=found.terms, shared=True,
-        sharing=min(_of_all(found), bound + latency.least), notes=(*found.notes, note)))
-
-
-def _of_all(search: Search) -> float:
-    """The bound of plans whose conversions of a value share what they may."""
-    return min(search.bound, search.sharing) if search.shared else search.bound
-
-
-class Latencies(NamedTuple):
-    """How many sums may be partial; seconds of the least latency of an all-reduce of one, and of all together."""
-
-    sums: int
-    least: float
-    all: float
-
-
-def latencies(encoding: Encoding, pricer: Pricer) -> Latencies:
-    """The latencies that all-reduces may share, each sum being reduced over one axis after the other at most."""
-    found = ([p.partial for p in places if isinstance(p, Placement) and p.partial] for places in encoding.placements)
-    axes = [max(partial, key=len) for partial in found if partial]
-    latency = {a: Shared(pricer).latency((a,)) for some in axes for a in some}
-    return Latencies(len(axes), min(latency.values(), default=0.0), sum(latency[a] for some in axes for a in some))
+    return in_buckets(state.encoding, pricer, planned)
 
 
 def _with_planned_bodies(state: Encoded, found: Extraction) -> Problem | None:

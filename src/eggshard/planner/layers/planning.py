@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
 from eggshard.planner.baseline import baseline_program
+from eggshard.planner.buckets import latencies
 from eggshard.planner.encoding.encode import Encoder, Encoding
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.hints import Hints
@@ -22,7 +23,6 @@ from eggshard.planner.pipeline import (
     begun,
     decode,
     extracted,
-    latencies,
     saturated,
     schedule,
     weighted_sums,
@@ -144,7 +144,7 @@ def plan_by_layers(task: Task) -> Layered | None:
     search = replace(made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
                      capped=encoding.capped, shared=True)
     made = replace(made, steps=steps, search=search, reasons=weighing.reasons)
-    if latencies(encoding, context.pricer).sums > 1:
+    if latencies(encoding, context.pricer) is not None:
         # The search knew of no latency that all-reduces share: no bound of it holds, nor what it says of the baseline.
         left_out = (*search.left_out, "which all-reduces share a latency")
         return Layered(replace(made, search=replace(search, left_out=left_out)), False)
