@@ -98,7 +98,7 @@ def test_rewindowed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_routes(seed: int) -> None:
-    """Between windows over any axes, sums on their way included; none only from windows that do not cover the tensor."""
+    """Between windows over any axes, sums on their way included; none only from windows that do not cover it."""
     rng = random.Random(seed)
     for _ in range(12):
         mesh = rng.choice(MESHES)

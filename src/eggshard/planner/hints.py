@@ -49,7 +49,7 @@ class Hints:
 
         They say where free outputs may lie, at which placements loops and branches carry their values, those at which
         manual computations meet the rest, and which candidates of a large program to keep. Otherwise only the baseline
-        asks for them.
+        and a plan to begin with follow them.
         """
         program, region = self._context.program, self._context.program.region
         wanted = (

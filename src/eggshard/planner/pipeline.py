@@ -48,7 +48,8 @@ ROUNDING = 1e-12
 def saturate(task: Task) -> Saturated:
     """Apply the rewrite rules to the region until nothing new turns up. Propagation runs meanwhile."""
     plans, context = task.plans, task.plans.context
-    hints = begun(lambda: plans.hints.used) if task.region is context.program.region else tuple
+    whole = task.region is context.program.region
+    hints = begun(lambda: (plans.hints.used, plans.hints.propagated)) if whole else tuple
     graph = timed(task.clock, "saturate", lambda: saturated(context, task.region, task.rules))
     timed(task.clock, "propagate", hints)
     return with_graph(task, graph)

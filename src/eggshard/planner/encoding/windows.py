@@ -218,12 +218,14 @@ class WindowDemand:
 
     def _made(self, g: int, needed: Mapping[Placement, int]) -> list[Placement]:
         """The bounding windows of what is needed of a value, and of the tiles that are reached where these can be
-        computed so; other tiles are wanted for themselves."""
+        computed so; a tile that bounds some of it alone is wanted for itself."""
         tiles = self.tiles.get(g, {})
-        made = [p for p in self._bounding_windows(g, {**dict.fromkeys(tiles, 0), **needed}) if p not in tiles]
-        if not tiles or not all(self._computed(g, p) for p in made):
-            made = self._bounding_windows(g, needed)
-        self.wanted.setdefault(g, {}).update(tiles)
+        bounding = self._bounding_windows(g, {**dict.fromkeys(tiles, 0), **needed})
+        made = [p for p in bounding if p not in tiles]
+        alone = [p for p in bounding if p in tiles]
+        if tiles and not all(self._computed(g, p) for p in made):
+            made, alone = self._bounding_windows(g, needed), list(tiles)
+        self.wanted.setdefault(g, {}).update(dict.fromkeys(alone))
         return made
 
     def _level(self, g: int, window: Placement, needed: Mapping[Placement, int]) -> int:
