@@ -24,6 +24,7 @@ from eggshard.planner.encoding.encode import Computed, Encoder
 from eggshard.planner.encoding.views import find_views
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.encoding.widening import Widener
+from eggshard.planner.hints import is_partly_manual
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.overlapped import fastest
@@ -180,8 +181,11 @@ def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
         found.append(f"rewrites past the end of saturation ({graph.report.stop})")
     if windows:
         found.append(f"other windows than {limits.windows} widths of a value, computed by one op")
-    if any(node.op in CONTROL_FLOW for c in graph.classes for node in c.nodes):
+    nodes = [node for c in graph.classes for node in c.nodes]
+    if any(node.op in CONTROL_FLOW for node in nodes):
         found.append("loops and branches on values placed otherwise than propagation has them, or whole")
+    if any(is_partly_manual(node.op, node.attributes, plans.context) for node in nodes):
+        found.append("manual computations on values placed otherwise than stated or propagated, or whole")
     return tuple(found)
 
 
