@@ -12,10 +12,10 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test test-all demo bench docs
+.PHONY: help setup lint test test-all test-kernels demo bench docs
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(INSTALLED) ## Create .venv and install the project into it.
 
@@ -37,6 +37,24 @@ test-all: $(INSTALLED) ## Run lint and every test.
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=1; \
 	$(PYTEST) $(ARGS) || status=1; \
+	exit $$status
+
+# Each multiplies matrices in an order of its own, and so do two threads: what is tested holds for every rounding.
+KERNELS := SkylakeX Haswell Sandybridge Nehalem
+# The tests whose NumPy code calls BLAS.
+BLAS_TESTS := $(addprefix tests/, planner/test_optimization.py planner/test_bodies.py planner/test_merged_dimensions.py \
+	planner/test_overlapped.py planner/test_jax_programs.py planner/layers memory/strips spmd/test_partly_manual.py \
+	spmd/test_sharding_groups.py emit/test_repeated_collectives.py engines/jax/test_callable.py \
+	engines/jax/test_verification.py engines/workspace/test_oracle.py frontends/jax ops/test_jax_programs.py \
+	ops/algebra ops/test_evaluate.py prove/test_residues.py plan/test_retargeting.py rewrites shardy/local \
+	testing/kernel_interpreter test_api.py)
+
+test-kernels: $(INSTALLED) ## Run the tests that call BLAS under several of its kernels, with one thread and two.
+	@status=0; \
+	for kernel in $(KERNELS); do for threads in 1 2; do \
+		echo "OPENBLAS_CORETYPE=$$kernel OPENBLAS_NUM_THREADS=$$threads"; \
+		OPENBLAS_CORETYPE=$$kernel OPENBLAS_NUM_THREADS=$$threads $(PYTEST) -m "not slow" $(BLAS_TESTS) $(ARGS) || status=1; \
+	done; done; \
 	exit $$status
 
 demo: $(INSTALLED) ## Run examples/demo.py.

@@ -278,7 +278,7 @@ class _Plans:
         return plan
 
     def into(self, figures: Figures) -> None:
-        figures.gap = max((plan.gap for plan in self.found), default=0.0)
+        figures.gap = max((plan.search_gap for plan in self.found), default=0.0)
         figures.capped = any(plan.capped for plan in self.found)
         figures.plans = len(self.found)
         figures.seconds = sum(timed.seconds for timed in self.timed)

@@ -7,7 +7,7 @@ from typing import Any
 
 from eggshard.errors import ProgramError
 from eggshard.frontends.jax.sources import ExportedFunction, LoweredFunction
-from eggshard.frontends.normalization.empty_values import without_empty_values
+from eggshard.frontends.normalization.empty_values import without_empty_values_throughout
 from eggshard.frontends.protocol import Frontend
 from eggshard.frontends.stablehlo.sources import ModuleFile, ModuleText, ParsedModule
 from eggshard.program.program import Program
@@ -22,7 +22,7 @@ class BuiltProgram(Frontend):
         return isinstance(source, Program)
 
     def read(self, source: Program) -> Program:
-        region = without_empty_values(source.region)
+        region = without_empty_values_throughout(source.region)
         return source if region is source.region else replace(source, region=region)
 
 

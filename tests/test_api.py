@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -230,3 +231,9 @@ def test_forward_mode_says_what_to_do() -> None:
     x = np.ones(4, np.float32)
     with pytest.raises(EggshardError, match="reverse mode only"):
         jax.jvp(f, (x,), (x,))
+
+
+def test_no_module_hides_what_is_public_under_its_name() -> None:
+    """Whatever is imported first: a submodule becomes an attribute of its package."""
+    names = sorted(set(dir(es)) - {"costmodel", "errors", "rewrites", "shardy", "triton"})
+    assert [name for name in names if importlib.util.find_spec(f"eggshard.{name}")] == []

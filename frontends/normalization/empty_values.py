@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from eggshard.ops import registry
 from eggshard.ops.region_builder import RegionBuilder
@@ -60,6 +61,14 @@ def without_empty_values(region: Region) -> Region:
         builder.copy(op, region.types, seen)
         values.update((v, seen[v]) for v in op.results)
     return builder.build([used(v) for v in region.outputs])
+
+
+def without_empty_values_throughout(region: Region) -> Region:
+    """The region and those inside it `without_empty_values`; the same object where there are none."""
+    ops = tuple([
+        replace(op, regions=tuple(map(without_empty_values_throughout, op.regions))) if op.regions else op
+        for op in region.ops])
+    return without_empty_values(region if ops == region.ops else replace(region, ops=ops))
 
 
 def _computes_nothing(op: Op, region: Region) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from eggshard.frontends import load as load
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
-    from eggshard.jit import jit as jit
+    from eggshard.jit_function import jit as jit
     from eggshard.program.program import Program as Program
     from eggshard.program.sharding import Sharding as Sharding
 
@@ -32,7 +32,7 @@ _LAZY = {
     "plan_reshard": "eggshard.api",
     "pareto": "eggshard.api",
     "equivalent": "eggshard.api",
-    "jit": "eggshard.jit",
+    "jit": "eggshard.jit_function",
     "load": "eggshard.frontends",
     "Plan": "eggshard.api",
     "Program": "eggshard.program.program",

@@ -67,7 +67,8 @@ def program_of(mesh: Mesh, type_: TensorType, source: Placement, steps: tuple) -
 def check(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Placement, steps: tuple) -> None:
     """Every device then holds what the target's windows say."""
     array = np.arange(1, math.prod(shape) + 1, dtype=np.int32).reshape(shape)
-    shards = scatter_windows(mesh, array, source)
+    shards = scatter_windows(mesh, array, source).copy()
+    shards[mesh.index(source.partial) > 0] = 0
     (got,) = run(program_of(mesh, TensorType(shape, "i32"), source, steps), [shards])
     inside = scatter_windows(mesh, np.ones(shape, np.int32), target) == 1
     want = scatter_windows(mesh, array, target)
@@ -97,7 +98,7 @@ def test_rewindowed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_routes(seed: int) -> None:
-    """Between windows over any axes; None only from windows that do not cover the tensor."""
+    """Between windows over any axes, sums on their way included; none only from windows that do not cover it."""
     rng = random.Random(seed)
     for _ in range(12):
         mesh = rng.choice(MESHES)
@@ -105,11 +106,14 @@ def test_routes(seed: int) -> None:
         type_ = TensorType(shape, "i32")
         source = random_windows(rng, mesh, shape, random_spread(rng, mesh, 2))
         target = random_windows(rng, mesh, shape, random_spread(rng, mesh, 2))
+        summed = tuple(a for a in mesh.axes if a not in source.used_axes and rng.random() < 0.5)
+        source = source._replace(partial=summed, monoid="add" if summed else "")
         routes = router(mesh)
         if not whole(mesh, shape, source):
             continue
         route = routes.route(type_, source, target)
         check(mesh, shape, source, target, route.steps)
+        assert source == target or route.steps[-1][1] == target
         assert route.cost == pytest.approx(price_of(routes._price, type_, source, route.steps))
 
 

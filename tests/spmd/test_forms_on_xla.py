@@ -16,16 +16,22 @@ from tests.ops.samples2 import (
     scaled_difference_region,
     scatter_attributes,
 )
-from tests.spmd.on_xla import form, results_on_xla
+from tests.spmd.on_xla import NARROW, form, results_on_xla
 
 from eggshard.ops import registry
 from eggshard.placement.transfer import Strategy, enumerated
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
+from eggshard.program.types import numpy_dtype
 from eggshard.simulate.simulator import gather_from_devices
 
 MESHES = (Mesh({"x": 2}), Mesh({"x": 4}), Mesh({"x": 2, "y": 3}), Mesh({"x": 2, "y": 2}, device_ids=(2, 0, 3, 1)))
-NAMES = ("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "slice", "iota")
+NAMES = ("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "slice", "iota", "pad", "concatenate", "reverse",
+         "reduce", "reduce_general", "reduce_window", "reduce_window_general", "select_and_scatter", "convolution",
+         "dot_general", "convert", "rotate", "wrap", "extend", "update_slice", "sort")
+#: Ops that move elements, or add and multiply them.
+NARROW_NAMES = ("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "slice", "pad", "concatenate", "reverse",
+                "reduce", "reduce_window", "convolution", "dot_general", "rotate", "wrap", "extend", "update_slice")
 
 Case = tuple[str, Sample]
 
@@ -50,9 +56,18 @@ def check(mesh: Mesh, cases: Iterable[Case]) -> int:
 
 
 def sampled(name: str, seed: int) -> list[Case]:
-    """An op's sample cases; the boundary of an XLA program knows no integers of less than a byte."""
-    samples = (SAMPLES | SAMPLES2)[name](np.random.default_rng(seed))
-    return [(name, s) for s in samples if all(t.dtype != "i4" for t in types_of(s[1]))]
+    """An op's sample cases."""
+    return [(name, s) for s in (SAMPLES | SAMPLES2)[name](np.random.default_rng(seed))]
+
+
+def narrowed(name: str, dtype: str) -> list[Case]:
+    """An op's sample cases of f32 at another element type: numbers so small that sums and products are exact."""
+    rng, kind = np.random.default_rng(7), numpy_dtype(dtype)
+    return [
+        (name, (attrs, [rng.integers(-1, 2, a.shape).astype(kind) if a.dtype == np.float32 else a for a in arrays], ()))
+        for _, (attrs, arrays, regions) in sampled(name, 7)
+        if not regions and any(a.dtype == np.float32 for a in arrays)
+    ]
 
 
 def at_one_place(rng: np.random.Generator, kind: str, n: int = 4) -> Iterator[Case]:
@@ -95,7 +110,7 @@ def test_one_window() -> None:
     assert check(MESHES[0], scattered_pairs(rng)) > 30
 
 
-@pytest.mark.parametrize("name", ["dynamic_slice", "slice"])
+@pytest.mark.parametrize("name", ["dynamic_slice", "slice", "reduce_window"])
 def test_samples(name: str) -> None:
     assert check(MESHES[1], sampled(name, 5)) > 10
 
@@ -105,6 +120,21 @@ def test_samples(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_all_samples(name: str, mesh: Mesh) -> None:
     assert check(mesh, sampled(name, 3))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("extend", "i4"), ("reduce_window", "ui4"), ("rotate", "f8E4M3FN")])
+def test_narrow_types(name: str, dtype: str) -> None:
+    assert check(MESHES[0], narrowed(name, dtype)) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("name", NARROW_NAMES)
+def test_all_narrow_types(name: str, dtype: str, mesh: Mesh) -> None:
+    if name in ("convolution", "dot_general") and dtype in ("i4", "ui4"):
+        pytest.skip("XLA on CPU multiplies no matrices of such integers")
+    assert check(mesh, narrowed(name, dtype))
 
 
 @pytest.mark.slow

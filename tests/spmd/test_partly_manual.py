@@ -68,6 +68,15 @@ def test_tensor_parallel_layer_keeps_its_batch_sharded() -> None:
     assert set(plan.verify().differences) == {"numpy", "jax"}
 
 
+def test_bodies_are_planned_at_few_placements_so_the_gap_is_unknown() -> None:
+    plan = check(tensor_parallel, *TENSOR_PARALLEL, P("data"))
+    assert plan.gap is None and "manual computations on values placed otherwise" in plan.certificate
+    given, specs = TENSOR_PARALLEL
+    wholly = lambda *a: over({"data", "model"}, lambda x, w, v: lax.psum(jax.nn.relu(x @ w) @ v, "model"),  # noqa: E731
+                             tuple(specs), P("data"))(*a)
+    assert check(wholly, given, specs, P("data")).gap is not None
+
+
 def test_gradient_of_a_tensor_parallel_layer() -> None:
     given, specs = TENSOR_PARALLEL
     gradient = jax.grad(lambda *a: (tensor_parallel(*a) ** 2).sum(), argnums=(0, 1, 2))

@@ -61,7 +61,7 @@ def test_a_cap_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not checked(kernel).capped
     monkeypatch.setattr(candidates, "LAYOUTS", 1)
     plan = checked(kernel)
-    assert plan.capped and "kept" in plan.certificate
+    assert plan.capped and "kept" in plan.certificate and plan.gap is None and plan.search_gap >= 0
 
 
 def test_what_a_repeated_op_is_given_is_an_option_of_the_first() -> None:

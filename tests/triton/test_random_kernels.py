@@ -29,7 +29,7 @@ def check(seed: int, size: int) -> None:
     kernel = load(random_text(seed, size))
     check_layouts(kernel)
     plan = checked(kernel, numbers=NUMBERS)
-    assert plan.gap <= PROVED
+    assert plan.search_gap <= PROVED
     again = checked(load(write_generic(plan.kernel)), judged=False)
     assert again.given_cost == pytest.approx(plan.cost)
     assert again.cost <= plan.cost * (1 + 1e-9)

@@ -42,7 +42,8 @@ class DeviceModule:
 
     ``specs`` are the results' partition specs on meshes whose axes are named as in the program (None: inexpressible).
     ``weak``: which results are of a weak type (empty: none). ``whole`` gives the text of the unplanned program.
-    ``callbacks`` are the Python functions that custom calls number, ``effects`` what JAX must know they do.
+    ``callbacks`` are the Python functions that custom calls number, ``effects`` what JAX must know they do. ``placed``
+    puts arrays on the devices, that lie on none yet.
     """
 
     name: str
@@ -56,6 +57,7 @@ class DeviceModule:
     whole: Callable[[], str] | None = None
     callbacks: tuple[Any, ...] = ()
     effects: frozenset[Any] = frozenset()
+    placed: Callable[[Sequence[Any]], Sequence[Any]] = list
 
     @cached_property
     def function(self) -> Any:
@@ -85,7 +87,7 @@ planned_p.multiple_results = True
 
 def _run(*arrays: Any, module: DeviceModule) -> Any:
     with jax.disable_jit(False):
-        return module.function(*arrays)
+        return module.function(*module.placed(arrays))
 
 
 def _result_types(*avals: Any, module: DeviceModule) -> tuple[list[Any], frozenset[Any]]:

@@ -49,13 +49,14 @@ class Hints:
 
         They say where free outputs may lie, at which placements loops and branches carry their values, those at which
         manual computations meet the rest, and which candidates of a large program to keep. Otherwise only the baseline
-        asks for them.
+        and a plan to begin with follow them.
         """
         program, region = self._context.program, self._context.program.region
         wanted = (
             len(region.ops) > MANY_OPS
             or any(s is None for s in program.output_shardings)
-            or any(op.name in CONTROL_FLOW or _is_partly_manual(op, self._context) for op in region.ops)
+            or any(op.name in CONTROL_FLOW or is_partly_manual(op.name, op.attributes, self._context)
+                   for op in region.ops)
         )
         if not wanted:
             return (None,) * len(region.types)
@@ -95,7 +96,7 @@ class Hints:
         for i, inside in found.regions.items():
             op, body = region.ops[i], context
             if op.name == MANUAL:
-                if not _is_partly_manual(op, context):
+                if not is_partly_manual(op.name, op.attributes, context):
                     continue
                 body = context.within(op.attributes)
                 self._manual.setdefault((op.attributes, op.regions[0]), []).append(found.interfaces[i])
@@ -162,5 +163,6 @@ def _interfaces(op: Op, operands: tuple[Placement, ...], results: tuple[Placemen
     return [Strategy((predicate, *operands[1:]), results)]
 
 
-def _is_partly_manual(op: Op, context: Context) -> bool:
-    return op.name == MANUAL and free_mesh(context.free, op.attributes).size > 1
+def is_partly_manual(name: str, attributes: Attributes, context: Context) -> bool:
+    """Whether an op is a manual computation that leaves axes to the planner."""
+    return name == MANUAL and free_mesh(context.free, attributes).size > 1

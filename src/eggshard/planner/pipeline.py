@@ -25,6 +25,7 @@ from eggshard.planner.encoding.encode import Computed, Encoder
 from eggshard.planner.encoding.views import find_views
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.encoding.widening import Widener
+from eggshard.planner.hints import is_partly_manual
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.overlapped import fastest
@@ -50,7 +51,8 @@ ROUNDING = 1e-12
 def saturate(task: Task) -> Saturated:
     """Apply the rewrite rules to the region until nothing new turns up. Propagation runs meanwhile."""
     plans, context = task.plans, task.plans.context
-    hints = begun(lambda: plans.hints.used) if task.region is context.program.region else tuple
+    whole = task.region is context.program.region
+    hints = begun(lambda: (plans.hints.used, plans.hints.propagated)) if whole else tuple
     graph = timed(task.clock, "saturate", lambda: saturated(context, task.region, task.rules))
     timed(task.clock, "propagate", hints)
     return with_graph(task, graph)
@@ -181,8 +183,11 @@ def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
         found.append(f"rewrites past the end of saturation ({graph.report.stop})")
     if windows:
         found.append(f"other windows than {limits.windows} widths of a value, computed by one op")
-    if any(node.op in CONTROL_FLOW for c in graph.classes for node in c.nodes):
+    nodes = [node for c in graph.classes for node in c.nodes]
+    if any(node.op in CONTROL_FLOW for node in nodes):
         found.append("loops and branches on values placed otherwise than propagation has them, or whole")
+    if any(is_partly_manual(node.op, node.attributes, plans.context) for node in nodes):
+        found.append("manual computations on values placed otherwise than stated or propagated, or whole")
     return tuple(found)
 
 

@@ -27,8 +27,10 @@ def rewindowed(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Pl
     """The steps between placements that shard every dimension over the same axes; also from dimensions held whole.
 
     Dimension by dimension: what is received along one is sent on along the next, so corners need no messages of their
-    own. None where some index that is needed is held by no device.
+    own. None where some index that is needed is held by no device, or partial values are to be combined.
     """
+    if (source.partial, source.monoid) != (target.partial, target.monoid):
+        return None
     steps: list[tuple[Action, Placement]] = []
     here = source
     order = sorted(range(len(shape)), key=lambda d: target.dims[d].size - source.dims[d].size)

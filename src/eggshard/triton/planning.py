@@ -93,13 +93,18 @@ class LayoutPlan:
         """What is proved."""
         among = "the candidates that were kept" if self.capped else "all candidates"
         late = "; the clock ended the search: another one may find another plan" if self.late else ""
-        if self.gap <= PROVED:
+        if self.search_gap <= PROVED:
             return f"optimal among {among}{late}"
-        return f"at most {100 * self.gap:.2g} % above the best of {among}{late}"
+        return f"at most {100 * self.search_gap:.2g} % above the best of {among}{late}"
 
     @property
-    def gap(self) -> float:
-        """(cost - bound) / cost."""
+    def gap(self) -> float | None:
+        """No layouts are cheaper by more than this part of the cost; None where some were left out."""
+        return None if self.capped else self.search_gap
+
+    @property
+    def search_gap(self) -> float:
+        """(cost - bound) / cost, of the candidates that were kept."""
         return 0.0 if self.cost <= 0 else max(0.0, (self.cost - self.bound) / self.cost)
 
     @property

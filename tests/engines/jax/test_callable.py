@@ -121,6 +121,11 @@ def test_a_call_plans_and_traces_nothing_again(planned):
     assert again.sharding == first.sharding
 
 
+def test_checkpointed_outside_of_any_jit(planned):
+    """JAX then calls what it traced on the arrays as they are: of NumPy, on no devices."""
+    np.testing.assert_allclose(jax.checkpoint(planned)(X, W), WANT, rtol=1e-5)
+
+
 REFUSED = {
     "structure": (lambda f: f(X), "arguments of structure"),
     "shape": (lambda f: f(X[:8], W), r"args\[0\] of matmul is float32\[8, 8\]"),

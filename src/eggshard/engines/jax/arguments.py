@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 
-from eggshard.engines.jax.callable import committed_sharding
+from eggshard.engines.jax.meshes import committed_sharding
 from eggshard.frontends.jax.calling_convention import HOST
 
 

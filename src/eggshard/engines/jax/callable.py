@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 from jax.experimental.multihost_utils import process_allgather
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from eggshard.emit.jax_primitive import DeviceModule, TransformationError, call_module
 from eggshard.emit.stablehlo import at_grid_positions, module_text, unsharded_text
 from eggshard.engines.jax.agreement import agree, processes_of
+from eggshard.engines.jax.meshes import (
+    abstract_mesh,
+    committed_sharding,
+    default_devices,
+    device_mesh,
+    lying_somewhere,
+    mesh_in_effect,
+    usual_mesh,
+)
 from eggshard.engines.jax.specs import spec_of, trimmed
 from eggshard.errors import EggshardWarning, LoweringError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
@@ -214,17 +223,7 @@ class PlannedFunction:
             mesh = context if dict(context.shape) == whole.axes else None
         if mesh is not None:
             return mesh
-        if devices is None and len(self.convention.devices) == whole.size:
-            devices = self.convention.devices
-        if devices is None:
-            present = default_devices(whole.size)
-            if len(present) < whole.size:
-                raise LoweringError(
-                    f"{self.convention.name} was planned for {whole.size} devices, mesh {whole.axes}; there are "
-                    f"{len(present)}. Plan for a mesh of that many, or run on the simulator with plan.run"
-                )
-            devices = tuple(present[: whole.size])
-        return device_mesh(devices, whole)
+        return usual_mesh(whole, self.convention) if devices is None else device_mesh(devices, whole)
 
     def _check_mesh(self, mesh: Any, where: str) -> None:
         given, whole = whole_mesh(Mesh.of(mesh)), whole_mesh(self.plan.mesh)
@@ -280,18 +279,6 @@ def run_on_devices(plan: PlanRecord, arrays: Sequence[np.ndarray]) -> list[np.nd
 def _everywhere_alike(array: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
     """The global array of which every process holds all."""
     return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
-
-
-def default_devices(count: int) -> list[Any]:
-    """Return the first ``count`` devices of JAX, fewer if there are not as many.
-
-    With several processes, each takes its own devices if these suffice and the first ones do not include some of every
-    process.
-    """
-    first: list[Any] = jax.devices()[:count]
-    own: list[Any] = jax.local_devices()[:count]
-    everybody = len({d.process_index for d in first}) == jax.process_count()
-    return first if everybody or len(own) < count else own
 
 
 def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -359,32 +346,5 @@ def _device_module(plan: PlanRecord, convention: JaxCallingConvention) -> Device
         whole=lambda: program_text(program),
         callbacks=convention.callbacks,
         effects=convention.effects,
+        placed=lambda arrays: lying_somewhere(arrays, whole_mesh(mesh), convention),
     )
-
-
-def abstract_mesh(mesh: Mesh) -> AbstractMesh:
-    """The mesh without devices."""
-    axes = mesh.axes
-    return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
-
-
-def device_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
-    """The mesh over these devices, in mesh order."""
-    grid = np.array(devices, dtype=object).reshape(tuple(mesh.axes.values()))
-    return jax.sharding.Mesh(grid, tuple(mesh.axes), axis_types=(AxisType.Auto,) * grid.ndim)
-
-
-def committed_sharding(array: Any) -> Any:
-    """Where an argument must stay, as `jax.jit` sees it; None for tracers, NumPy arrays and uncommitted ones."""
-    if isinstance(array, jax.core.Tracer) or not getattr(array, "committed", False):
-        return None
-    return array.sharding
-
-
-def mesh_in_effect() -> jax.sharding.Mesh | None:
-    """The mesh of `jax.set_mesh`, if one is in effect; inside a trace JAX does not tell."""
-    try:
-        mesh = jax.sharding.get_mesh()
-    except ValueError:
-        return None
-    return None if mesh.empty else mesh

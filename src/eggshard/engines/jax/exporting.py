@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax import export as jax_export
 
-from eggshard.engines.jax.callable import PlannedFunction, abstract_mesh
+from eggshard.engines.jax.callable import PlannedFunction
+from eggshard.engines.jax.meshes import abstract_mesh
 from eggshard.errors import LoweringError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.program.sharding import whole_mesh

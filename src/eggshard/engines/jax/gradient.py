@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 
 from eggshard.emit.jax_linear import LinearMap, apply_linear
 from eggshard.engines.jax.caches import LruCache
-from eggshard.engines.jax.callable import committed_sharding
+from eggshard.engines.jax.meshes import committed_sharding
 from eggshard.errors import EggshardError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 

@@ -8,7 +8,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.stages import Lowered
 
-from eggshard.engines.jax.callable import device_mesh
+from eggshard.engines.jax.meshes import device_mesh
 from eggshard.engines.jax.specs import partition_spec
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.planner.optimization import propagated_outputs

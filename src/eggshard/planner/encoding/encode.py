@@ -29,6 +29,7 @@ from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
 from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Choice, Problem
+from eggshard.selection.search.start import plan_by_way_of
 from eggshard.steps.window_steps import Loads
 
 Shape = tuple[Placement, ...]
@@ -181,8 +182,9 @@ class Encoder:
         handed: input number -> class, for inputs that are classes of the graph under another name, at any placement.
         widen: adds windows to the choices.
 
-        hints: asked, where a class has more placements than the limit, for the (class, placement) pairs that must stay
-        candidates, e.g. propagated ones; the encoding is then ``capped``.
+        hints: asked for (class, placement) pairs, e.g. propagated ones. A plan that has these classes there is one to
+        begin with; where a class has more placements than the limit, and the encoding is ``capped``, they stay
+        candidates.
         inputs: input number -> placement. A root with several placements becomes a class of its own whose choices
         are the placements. After these roots come the graph's effects, in program order.
         """
@@ -225,6 +227,9 @@ class Encoder:
         out.shared = _has_shared_class(choices, roots_out)
         seeds = [] if out.capped else [*widening.seeds, _everywhere(self.graph, choices)]
         out.problem = Problem(choices, self._conversions(out, widening.tables), roots_out, seeds)
+        if not out.capped:
+            staying = plan_by_way_of(out.problem, _where_stated(out, hints()))
+            seeds += [{c: some[0] for c, some in staying.chosen.items()}] if staying else []
         return out
 
     def _conversions(self, out: Encoding, windows: Mapping[int, np.ndarray]) -> list[np.ndarray]:
@@ -328,6 +333,20 @@ def _everywhere(graph: EGraph, choices: Sequence[Sequence[Choice]]) -> dict[int,
         if own:
             chosen[c] = min(own)[-1]
     return chosen
+
+
+def _where_stated(out: Encoding, stated: Sequence[tuple[int, Placement]]) -> dict[int, list[int]]:
+    """Per class the numbers of its placements over the axes of the one that is stated, windows included: that first."""
+    found: dict[int, list[int]] = {}
+    for cls, placement in stated:
+        group, core = out.views.group[cls], out.views.to_core(cls, placement)
+        number = out.index[group].get(core)
+        if number is not None and group not in found:
+            axes = [d.axes for d in core.dims]
+            found[group] = [number, *(
+                i for i, p in enumerate(out.placements[group])
+                if i != number and isinstance(p, Placement) and not p.partial and [d.axes for d in p.dims] == axes)]
+    return found
 
 
 def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard]) -> bool:

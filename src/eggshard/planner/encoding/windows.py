@@ -218,16 +218,14 @@ class WindowDemand:
 
     def _made(self, g: int, needed: Mapping[Placement, int]) -> list[Placement]:
         """The bounding windows of what is needed of a value, and of the tiles that are reached where these can be
-        computed so; other tiles are wanted for themselves."""
-        tiles, type_ = self.tiles.get(g, {}), self.views.core_type(g)
-        made = [p for p in self._bounding_windows(g, {**dict.fromkeys(tiles, 0), **needed}) if p not in tiles]
-        if tiles and all(self._computed(g, p) for p in made):
-            apart = [p for p in tiles if not any(
-                grid_of(p) == grid_of(q) and contains(self.mesh, type_.shape, q, p) for q in made
-            )]
-        else:
-            made, apart = self._bounding_windows(g, needed), list(tiles)
-        self.wanted.setdefault(g, {}).update(dict.fromkeys(apart))
+        computed so; a tile that bounds some of it alone is wanted for itself."""
+        tiles = self.tiles.get(g, {})
+        bounding = self._bounding_windows(g, {**dict.fromkeys(tiles, 0), **needed})
+        made = [p for p in bounding if p not in tiles]
+        alone = [p for p in bounding if p in tiles]
+        if tiles and not all(self._computed(g, p) for p in made):
+            made, alone = self._bounding_windows(g, needed), list(tiles)
+        self.wanted.setdefault(g, {}).update(dict.fromkeys(alone))
         return made
 
     def _level(self, g: int, window: Placement, needed: Mapping[Placement, int]) -> int:
@@ -288,7 +286,9 @@ class WindowDemand:
         ] if len(alone) > 1 else []
         apart = {p for arm in arms for p in arm.windows}
         rest = [p for p in self.needed.get(g, ()) if p not in apart]
-        return [*arms, *self._apart(g, Held(rest, self.made.get(g, [])))]
+        nearest = sorted(self._trimmed(g, {p: self.needed[g][p] for p in rest}).items(), key=lambda x: x[1])
+        made = dict.fromkeys([*self.made.get(g, ()), *(p for p, _ in nearest[: self.limit])])
+        return [*arms, *self._apart(g, Held(rest, sorted(made, key=width_of)))]
 
     def _apart(self, g: int, held: Held) -> list[Held]:
         """Windows and bounding windows by which can be cut out of which, or touch."""

@@ -7,7 +7,7 @@ plans of one term there are hardly any, and the bound mostly meets the best of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -33,6 +33,22 @@ def of_plans(problem: Problem, plans: Iterable[Selection]) -> Problem:
     """Only the choices of some plans, which may be put together anew."""
     used = {(c, s) for plan in plans for c, some in plan.chosen.items() for s in some}
     return _part(problem, lambda c, s, _: (c, s) in used)
+
+
+def by_way_of(problem: Problem, places: Mapping[int, Sequence[int]]) -> Problem:
+    """The problem of plans that compute classes at some of their placements, and go on from there.
+
+    Where no choice does, any may, with a conversion to the first of them. Classes that never come there stay free.
+    """
+    choices = list(problem.choices)
+    for c, some in places.items():
+        made = [x if x.out in some else IMPOSSIBLE for x in choices[c]]
+        if not any(x.cost < np.inf for x in made):
+            table = problem.conversions[c]
+            made = [x._replace(cost=x.cost + float(table[x.out, some[0]]), out=some[0]) for x in choices[c]]
+        if any(x.cost < np.inf for x in made):
+            choices[c] = made
+    return Problem(choices, problem.conversions, problem.roots, single=problem.single)
 
 
 def affordable(problem: Problem, least: Sequence[Sequence[float]], limit: float) -> Problem:

@@ -29,7 +29,8 @@ from eggshard.engines.jax.arguments import (
     type_key,
 )
 from eggshard.engines.jax.caches import LruCache
-from eggshard.engines.jax.callable import PlannedFunction, mesh_in_effect
+from eggshard.engines.jax.callable import PlannedFunction
+from eggshard.engines.jax.meshes import mesh_in_effect
 from eggshard.engines.jax.unstated import with_propagated
 from eggshard.errors import (
     CostModelError,
