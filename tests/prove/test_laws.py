@@ -10,7 +10,6 @@ from eggshard.prove.laws import check_over_fields, outside
 from eggshard.prove.proving import blended, ordered
 from eggshard.rewrites import default_rules
 
-
 #: Rules by which truth values of numbers become integers or themselves: there integers are random functions of them.
 OF_BITS = {"convert of convert", "identity convert"}
 

@@ -38,8 +38,9 @@ class Proof:
     elements. undecided: elements of the outputs, out of ``elements``, that the program itself leaves unknown in every
     run. choices: what bits decide: ops that compare floats, where these are in an order and no elements of the field,
     and inputs of few values, as integers are. sizes: elements of all values of the program as it ran, of ``whole`` at
-    full size. seconds: how long it took. subject: what was compared. exponents: exponentials were functions that turn
-    sums into products, and no random ones.
+    full size. lemmas: values in between at which both were cut, each shown to be equal for any values of those before.
+    late: refused because of the time that it would take. seconds: how long it took. subject: what was compared.
+    exponents: exponentials were functions that turn sums into products, and no random ones.
     """
 
     equal: bool | None
@@ -55,6 +56,8 @@ class Proof:
     seconds: float = 0.0
     subject: str = "plan and program"
     exponents: bool = False
+    lemmas: int = 0
+    late: bool = False
 
     @property
     def bound(self) -> float:
@@ -90,6 +93,8 @@ class Proof:
         ]
         if self.exponents:
             lines.append("where exp(x + y) is exp(x) exp(y); with exponentials as random functions they differ")
+        if self.lemmas:
+            lines.append(f"step by step: {self.lemmas} values in between are equal, too, whatever those before are")
         if self.sizes != self.whole:
             lines.append(f"run at reduced sizes, {self.sizes} elements in place of {self.whole}, along dimensions that "
                          "pass through unchanged: that shows it for the full sizes")
