@@ -14,8 +14,9 @@ from eggshard.plan.proof import NEAR
 from eggshard.prove.hashing import Hashes
 from eggshard.prove.residues import Residues
 
-#: Fractions are multiples of 2^-26; those of one function lie in one quarter of 0 to 1.
+#: What may be of a set. Fractions are multiples of 2^-26; those of one function lie in one quarter of 0 to 1.
 KINDS = ("max", "min", "and", "or")
+#: How many fractions one function has.
 _FRACTIONS = 1 << 24
 #: Elements of all sets above which no more are remembered: their sets would take more memory than what is computed.
 MOST = 1 << 22

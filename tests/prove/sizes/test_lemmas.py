@@ -1,5 +1,4 @@
-"""Plans cut at what their steps are noted to hold: equal layers are proved once, wrong ones are found, notes not trusted.
-"""
+"""Plans cut at what their steps hold: equal layers are proved once, wrong ones are found, notes are not trusted."""
 
 from __future__ import annotations
 
@@ -61,5 +60,5 @@ def test_notes_are_not_trusted(plan):
     first, last = (held[v] for v in (noted[0], noted[-1]))
     assert first.type == last.type
     held[noted[0]], held[noted[-1]] = first._replace(value=last.value), last._replace(value=first.value)
-    wrong = Plan.of(dataclasses.replace(plan, device_program=dataclasses.replace(plan.device_program, held=tuple(held))))
-    assert wrong.prove()
+    steps = dataclasses.replace(plan.device_program, held=tuple(held))
+    assert Plan.of(dataclasses.replace(plan, device_program=steps)).prove()
