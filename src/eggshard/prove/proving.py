@@ -23,6 +23,7 @@ from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
 from eggshard.prove.field import Field
 from eggshard.prove.residues import PRIMES, Residues, paired
 from eggshard.prove.sizes.lemmas import cut_at_lemmas
+from eggshard.prove.sizes.repetition import rows_of
 from eggshard.prove.sizes.shrinking import ENOUGH, Sizes, elements_of
 from eggshard.simulate.execution import run_global
 
@@ -63,7 +64,7 @@ def prove(
         return _late(least, within)
     whole = elements_of(plan.program.region)
     sizes, apart = None, None
-    if shrink and whole > ENOUGH and (cut := cut_at_lemmas(plan)) is not None:
+    if shrink and whole > ENOUGH and (cut := rows_of(plan) or cut_at_lemmas(plan)) is not None:
         smaller = Sizes(cut[0])
         if smaller.of_run(0).elements * _WORTH > whole:
             sizes = Sizes(plan)
