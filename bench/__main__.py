@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="of fuzz: the number of the first program")
     parser.add_argument("--jobs", type=int, default=1, help="of fuzz: processes at a time")
     parser.add_argument("--instances", type=int, default=500_000, help="of laws: how many of all rules together")
-    parser.add_argument("--seconds", type=int, default=60, help="of prove: what one proof may take")
+    parser.add_argument("--seconds", type=int, default=60, help="of prove: processor time of one proof")
     parser.add_argument("--resume", type=Path, help="of prove: a file of records, added to; none is done twice")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument(
