@@ -134,8 +134,8 @@ def _differs(mutant: es.Plan) -> bool:
 
 @contextmanager
 def patience(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in what takes more of the processor's time, whatever else runs: for `verify`, a mutated counter
-    may never reach its limit."""
+    """Raise TimeoutError in what takes more of the processor's time: for `verify`, a mutated counter may never reach
+    its limit."""
 
     def late(*_: Any) -> None:
         raise TimeoutError

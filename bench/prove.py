@@ -48,8 +48,8 @@ def run(console: Console, seed: int = 0, only: str = "", seconds: int = 60, resu
         ) -> tuple[bool, list[dict[str, Any]]]:
     """Print the tables; whether no plan differs from its program; a record per plan and per program of XLA's.
 
-    seconds: of the processor, for one proof. resumed: a file of records, a line for each, of programs that are passed over; others are
-    added to it.
+    seconds: of the processor, for one proof. resumed: a file of records, a line for each, of programs that are passed
+    over; others are added to it.
     """
     records = [json.loads(line) for line in resumed.read_text().splitlines()] if resumed and resumed.exists() else []
     done = {(r["program"], r["model"]) for r in records if "model" in r}
