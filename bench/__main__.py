@@ -145,6 +145,7 @@ _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "var
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"},
+          "prove": {"seconds": "seconds", "resumed": "resume"},
           "run": {"only": "only", "seed": "seed", "variants": "variants"},
           "same": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
@@ -169,6 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="of fuzz: the number of the first program")
     parser.add_argument("--jobs", type=int, default=1, help="of fuzz: processes at a time")
     parser.add_argument("--instances", type=int, default=500_000, help="of laws: how many of all rules together")
+    parser.add_argument("--seconds", type=int, default=60, help="of prove: processor time of one proof")
+    parser.add_argument("--resume", type=Path, help="of prove: a file of records, added to; none is done twice")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument(
         "--ablations",
@@ -188,7 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for family in options.families:
         if family in _MEASURED:
             module = importlib.import_module(f"bench.{family}")
-            good, found = module.run(console, seed=options.seed, only=options.only)
+            wanted = {name: getattr(options, option) for name, option in _ASKED.get(family, {}).items()}
+            good, found = module.run(console, seed=options.seed, only=options.only, **wanted)
             failed |= not good
             records += found
             continue

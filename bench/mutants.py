@@ -14,7 +14,7 @@ import signal
 import sys
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,13 +34,16 @@ from eggshard.prove.residues import PRIMES, Residues
 from eggshard.prove.sizes.shrinking import elements_of
 from eggshard.simulate.execution import scattered
 from eggshard.simulate.simulator import run as run_devices
+from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import Local, Step, StepPlan
 
 FAMILIES = (dense, indexing, reshard, padslice, stencil, models, training)
 #: Elements of a program's values above which its plan is left out: `verify` takes full sizes.
 MOST = 5e6
 #: Seconds for a proof or a verification; faults per kind of a plan; runs of what neither finds.
-PATIENCE, PER_KIND, AGAIN = 8, 40, 8
+PATIENCE, PER_KIND, AGAIN = 30, 40, 8
+#: Iterations of a loop in which values are compared.
+TURNS = 40
 _FOUND = {(True, True): "both", (True, False): "proof only", (False, True): "verify only", (False, False): "neither"}
 
 
@@ -131,18 +134,19 @@ def _differs(mutant: es.Plan) -> bool:
 
 @contextmanager
 def patience(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in what takes longer: for `verify`, a mutated counter may never reach its limit."""
+    """Raise TimeoutError in what takes more of the processor's time: for `verify`, a mutated counter may never reach
+    its limit."""
 
     def late(*_: Any) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def why_equal(plan: es.Plan, mutant: es.Plan, seed: int = 0) -> str | None:
@@ -170,7 +174,7 @@ CUTTING = frozenset((
 
 
 def differences(plan: es.Plan, mutant: es.Plan, seed: int) -> set[str]:
-    """The steps that take a value which differs from the plan's, and make one that does not."""
+    """The steps that take a value which differs from the plan's, and make one that does not, in loops as well."""
     ends: set[str] = set()
     for k in range(4):
         field = Field(Residues(PRIMES[k % len(PRIMES)]), seed + k, loose=k % 2 == 1)
@@ -178,23 +182,52 @@ def differences(plan: es.Plan, mutant: es.Plan, seed: int) -> set[str]:
         inputs = [drawn(field, t, rng, span_of(plan.program.region) if k > 1 else 0) for t in plan.program.input_types]
         with using(field), np.errstate(all="ignore"):
             shards = scattered(plan, inputs)
-            before, after = (_values(p.device_program, shards) for p in (plan, mutant))
-        differ = {v for v in before.keys() & after.keys() if not np.array_equal(before[v], after[v], equal_nan=True)}
-        for step in mutant.steps:
-            if differ.intersection(step.operands) and not differ.intersection(step.results):
-                ends.add(_name(step))
-        used = {v for step in mutant.steps for v in step.operands} | {*mutant.device_program.outputs}
-        if differ - used:
-            ends.add("no step")
+            ends |= _ends(plan.device_program, mutant.device_program, shards, shards)
     return ends
 
 
-def _values(device_program: StepPlan, shards: list[np.ndarray]) -> dict[int, np.ndarray]:
+def _ends(
+    plan: StepPlan, mutant: StepPlan, given: Sequence[np.ndarray], taken: Sequence[np.ndarray]
+) -> set[str]:
+    """Where differences end in a device program, and in the bodies of loops in which they do, of these inputs."""
+    ends: set[str] = set()
+    before, after = _values(plan, given), _values(mutant, taken)
+    differ = {v for v in before.keys() & after.keys() if not np.array_equal(before[v], after[v], equal_nan=True)}
+    loops = {step.results: step for step in plan.steps if isinstance(step.action, Loop)}
+    for step in mutant.steps:
+        if differ.intersection(step.operands) and not differ.intersection(step.results):
+            other = loops.get(step.results)
+            if isinstance(step.action, Loop) and other is not None:
+                sides = [[values[v] for v in s.operands] for values, s in ((before, other), (after, step))]
+                assert isinstance(other.action, Loop)
+                ends |= _ends_of_loop(other.action, step.action, *sides)
+            else:
+                ends.add(_name(step))
+    used = {v for step in mutant.steps for v in step.operands} | {*mutant.outputs}
+    if differ - used:
+        ends.add("no step")
+    return ends
+
+
+def _ends_of_loop(
+    plan: Loop, mutant: Loop, given: Sequence[np.ndarray], taken: Sequence[np.ndarray]
+) -> set[str]:
+    ends: set[str] = set()
+    for _ in range(TURNS):
+        if all(np.array_equal(g, t, equal_nan=True) for g, t in zip(given, taken, strict=True)):
+            return ends
+        if not all(run_devices(loop.condition, values)[0].all() for loop, values in ((plan, given), (mutant, taken))):
+            return ends | {"Loop"}  # one that carries a difference, and does not return it
+        ends |= _ends(plan.body, mutant.body, given, taken)
+        given, taken = run_devices(plan.body, list(given)), run_devices(mutant.body, list(taken))
+    return ends | {"Loop"}
+
+
+def _values(device_program: StepPlan, shards: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
     """Every value of a device program."""
     made = (*device_program.inputs, *(v for step in device_program.steps for v in step.results))
     everything = dataclasses.replace(device_program, outputs=made, held=())
-    return {v: np.asarray(a, np.float64) if np.asarray(a).dtype.kind == "f" else np.asarray(a)
-            for v, a in zip(made, run_devices(everything, shards), strict=True)}
+    return dict(zip(made, map(np.asarray, run_devices(everything, shards)), strict=True))
 
 
 def _name(step: Step) -> str:

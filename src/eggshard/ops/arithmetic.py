@@ -57,6 +57,10 @@ class Arithmetic:
         """Products of matrices, as `numpy.matmul` has them."""
         return np.asarray(np.matmul(lhs, rhs))
 
+    def truths(self, array: np.ndarray) -> np.ndarray:
+        """Truth values that decide what runs, or which of some elements is taken, as NumPy has them."""
+        return array
+
     def looped(self, turns: int) -> None:
         """A loop has run its body so often, and goes on."""
 

@@ -36,9 +36,11 @@ class Proof:
     equal: True or False; None where nothing was shown, and ``refused`` says why. runs: evaluations with other primes,
     elements and functions. degree: no element is a quotient of polynomials of a higher degree in independent random
     elements. undecided: elements of the outputs, out of ``elements``, that the program itself leaves unknown in every
-    run. choices: ops that choose by comparing floats, and inputs of few values, as truth values are. sizes: elements
-    of all values of the program as it ran, of ``whole`` at full size. seconds: how long it took. subject: what was
-    compared. exponents: exponentials were functions that turn sums into products, and no random ones.
+    run. choices: what bits decide: ops that compare floats, where these are in an order and no elements of the field,
+    and inputs of few values, as integers are. sizes: elements of all values of the program as it ran, of ``whole`` at
+    full size. lemmas: values in between at which both were cut, each shown to be equal for any values of those before.
+    late: refused because of the time that it would take. seconds: how long it took. subject: what was compared.
+    exponents: exponentials were functions that turn sums into products, and no random ones.
     """
 
     equal: bool | None
@@ -54,13 +56,17 @@ class Proof:
     seconds: float = 0.0
     subject: str = "plan and program"
     exponents: bool = False
+    lemmas: int = 0
+    late: bool = False
 
     @property
     def bound(self) -> float:
-        """The chance at most that one wrong element of a plan that differs was equal in every run, if no comparison
-        decides it: (degree / p)^runs, by Schwartz and Zippel, with random functions taken for independent values."""
-        chance = (self.degree + 1) / _LEAST_EXPONENTS if self.exponents else self.degree / _LEAST_PRIME
-        return min(1.0, chance) ** self.runs if self.runs else 1.0
+        """The chance at most that one wrong element of a plan that differs was equal in every run, if no bit decides
+        it (`choices`): (degree / p)^runs, by Schwartz and Zippel, with random functions taken for independent values.
+
+        Added to the degree are the integers at which some of these are no random ones.
+        """
+        return chance_of(self.degree, self.exponents) ** self.runs if self.runs else 1.0
 
     @property
     def choice_bound(self) -> float:
@@ -82,11 +88,13 @@ class Proof:
             f"equal: {self.subject} agree in all {self.elements - self.undecided} elements of the outputs, in "
             f"{self.runs} runs over prime fields ({self.seconds:.2g} s)",
             f"a wrong element would have agreed with a chance of at most {_power(self.bound)}"
-            + (f"; where one comparison or truth value decides it (there are {self.choices}), of about "
+            + (f"; where one comparison or integer decides it (there are {self.choices}), of about "
                f"{_power(self.choice_bound)}" if self.choices else ""),
         ]
         if self.exponents:
             lines.append("where exp(x + y) is exp(x) exp(y); with exponentials as random functions they differ")
+        if self.lemmas:
+            lines.append(f"step by step: {self.lemmas} values in between are equal, too, whatever those before are")
         if self.sizes != self.whole:
             lines.append(f"run at reduced sizes, {self.sizes} elements in place of {self.whole}, along dimensions that "
                          "pass through unchanged: that shows it for the full sizes")
@@ -96,6 +104,14 @@ class Proof:
         return "\n".join(lines)
 
 
+def chance_of(degree: float, exponents: bool = False) -> float:
+    """The chance at most that one wrong element of this degree is equal in a run."""
+    chance = (degree + 1) / _LEAST_EXPONENTS if exponents else (degree + 2 * NEAR) / _LEAST_PRIME
+    return min(1.0, chance)
+
+
+#: Integers below this from 0 are themselves to rounding, signs and the like.
+NEAR = 16
 #: Below every prime of `eggshard.prove`, and below those that exponents are taken modulo.
 _LEAST_PRIME, _LEAST_EXPONENTS = 67102438.0, 5230.0
 

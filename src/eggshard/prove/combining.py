@@ -9,44 +9,49 @@ import numpy as np
 
 from eggshard.ops.arithmetic import Combine
 from eggshard.ops.indices.scatter import by_turns
-from eggshard.prove.hashing import Hashes
 from eggshard.prove.residues import Residues, is_complex, paired
+
+_Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Combination:
-    """One of ``add``, ``mul``, ``max`` and ``min``, of residues by a function, of integers by a ufunc."""
+    """A monoid, of residues by a function, of integers by a ufunc.
+
+    many: the function of all along a first dimension. elements: what the function sees of an array.
+    """
 
     def __init__(self, monoid: str, integers: Combine, function: Callable[[np.ndarray, np.ndarray], np.ndarray],
-                 residues: Residues, hashes: Hashes):
+                 residues: Residues, many: _Function | None = None, elements: _Function = np.asarray):
         self._monoid, self._integers, self._function = monoid, integers, function
-        self._residues, self._hashes = residues, hashes
+        self._residues, self._many, self._elements = residues, many, elements
 
     def __call__(self, a: np.ndarray, b: np.ndarray, /) -> np.ndarray:
         with np.errstate(all="ignore"):
-            return self._function(a, b) if a.dtype.kind in "fc" else self._integers(a, b)
+            if a.dtype.kind in "fc":
+                return self._function(self._elements(a), self._elements(b))
+            return self._integers(a, b)
 
     def reduce(self, array: np.ndarray, /, *, axis: tuple[int, ...], dtype: Any, initial: Any) -> np.ndarray:
         if array.dtype.kind not in "fc":
             return self._integers.reduce(array, axis=axis, dtype=dtype, initial=initial)
+        array = self._elements(array)
         if not array.size:
             return np.full([n for d, n in enumerate(array.shape) if d not in axis], initial, array.dtype)
         if self._monoid == "add":
             return self._residues.total(array, axis)
         kept = [d for d in range(array.ndim) if d not in axis]
         rows = np.transpose(array, (*axis, *kept)).reshape(-1, *(array.shape[d] for d in kept))
-        if self._monoid == "mul":
-            while len(rows) > 1:
-                even = len(rows) // 2 * 2
-                rows = np.concatenate([self._function(rows[0:even:2], rows[1:even:2]), rows[even:]])
-            return np.asarray(rows[0])
-        rank = self._hashes.rank(rows)
-        best = rank.argmax(axis=0) if self._monoid == "max" else rank.argmin(axis=0)
-        out = np.take_along_axis(rows, best[None], axis=0)[0]
-        return np.where(np.isnan(rows).any(axis=0), np.nan, out)
+        if self._many is not None:
+            return self._many(rows)
+        while len(rows) > 1:
+            even = len(rows) // 2 * 2
+            rows = np.concatenate([self._function(rows[0:even:2], rows[1:even:2]), rows[even:]])
+        return np.asarray(rows[0])
 
     def accumulate(self, array: np.ndarray, /, *, axis: int, dtype: Any) -> np.ndarray:
         if array.dtype.kind not in "fc":
             return self._integers.accumulate(array, axis=axis, dtype=dtype)
+        array = self._elements(array)
         if self._monoid == "add" and np.isfinite(array).all():
             if is_complex(array):
                 return paired(*(self.accumulate(part, axis=axis, dtype=None) for part in (array.real, array.imag)))
@@ -64,5 +69,5 @@ class Combination:
             return
         partial_sums = np.broadcast_to(partial_sums, indices.shape)
         for turn in by_turns(indices):
-            array[indices[turn]] = self._function(array[indices[turn]], partial_sums[turn])
+            array[indices[turn]] = self(array[indices[turn]], partial_sums[turn])
 

@@ -19,7 +19,7 @@ from eggshard.program.program import Program
 from eggshard.prove.effort import seconds_of
 from eggshard.prove.exponents import holds_exponentials
 from eggshard.prove.field import Refused
-from eggshard.prove.proving import choices_of, compared, enough_runs, runs_for_choices
+from eggshard.prove.proving import decided, enough_runs, runs_for_choices, with_exponents
 from eggshard.prove.sizes.classes import Classes
 from eggshard.prove.sizes.places import Needs
 from eggshard.prove.sizes.shrinking import elements_of
@@ -48,16 +48,16 @@ def compared_programs(a: Program, b: Program, runs: int | None = None, seed: int
     needs = Needs(Classes())
     for number, program in enumerate((a, b)):
         needs.follow((number,), program.region)
-    choices = choices_of(b.region)
+    pair = b, partial(evaluate_program, a)
     least = enough_runs(needs.degree) if runs is None else runs
-    if runs is None and choices:
-        least = max(least, runs_for_choices(seconds_of(a.region) + seconds_of(b.region)))
-    proof = compared(lambda k: (b, partial(evaluate_program, a)), least, seed)
+    seconds = seconds_of(a.region) + seconds_of(b.region)
+    most = max(least, runs_for_choices(seconds)) if runs is None else runs
+    proof = decided(lambda k: pair, least, most, seed)
     if proof.equal is False and all(holds_exponentials(p.region) for p in (a, b)):
-        most = enough_runs(needs.degree, exponents=True) if runs is None else runs
-        proof = compared(lambda k: (b, partial(evaluate_program, a)), most, seed, exponents=True) or proof
+        least = enough_runs(needs.degree, exponents=True) if runs is None else runs
+        proof = with_exponents(lambda k: pair, least, least, seed) or proof
     elements = elements_of(b.region)
-    return replace(proof, degree=needs.degree, choices=choices, sizes=elements, whole=elements,
+    return replace(proof, degree=needs.degree, sizes=elements, whole=elements,
                    subject="the two programs", seconds=time.perf_counter() - began)
 
 

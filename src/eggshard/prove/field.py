@@ -19,6 +19,7 @@ from eggshard.ops.base import Arrays, get
 from eggshard.ops.calls.collectives import PerDevice
 from eggshard.ops.calls.custom_calls import meaning_of
 from eggshard.ops.elementwise.table import Elementwise
+from eggshard.plan.proof import NEAR
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 from eggshard.program.types import is_float, mlir_dtype, numpy_dtype
@@ -76,9 +77,10 @@ class Field(linear_algebra.Field):
         self._constants: dict[int, tuple[Literal, np.ndarray]] = {}
         self.meanings = self._table()
         r = self.residues
+        many = {"max": partial(self._first, np.argmax), "min": partial(self._first, np.argmin)}
         functions = {"add": r.add, "mul": r.multiply, "max": self._maximum, "min": self._minimum}
         self._combine: dict[str, Combine] = {
-            name: Combination(name, Arithmetic.combine(self, name), function, r, self.hashes)
+            name: Combination(name, Arithmetic.combine(self, name), function, r, many.get(name))
             for name, function in functions.items()
         }
 
@@ -165,7 +167,7 @@ class Field(linear_algebra.Field):
         infinities where its values there are of these, or -1."""
         name = definition.name
         if definition.result == "i1":
-            return lambda *xs: self._unsure(self.hashes.predicate(name, *xs), *xs)
+            return lambda *xs: self._unsure(self._predicate(name, *xs), *xs)
         if definition.arity != 1:
             return lambda *xs: self.hashes.function(name, *xs)
         points, parity = _points(name), _parity(name)
@@ -190,12 +192,16 @@ class Field(linear_algebra.Field):
     def _rounded(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
         """Rounding: integers near 0 and infinities stay, all else is a random function."""
         def function(x: np.ndarray) -> np.ndarray:
-            return np.where(self._small(x) | np.isinf(x), x, self.hashes.function(name, x))
+            near = np.abs(self.residues.signed(x)) < NEAR
+            return np.where(near | np.isinf(x), x, self.hashes.function(name, x))
 
         return function
 
-    def _small(self, x: np.ndarray) -> np.ndarray:
-        return np.asarray(np.abs(self.residues.signed(x)) < SMALL)
+    def _first(self, best: Callable[..., np.ndarray], rows: np.ndarray) -> np.ndarray:
+        """Of the elements along the first dimension the one of the best rank."""
+        chosen = best(self.hashes.rank(rows), axis=0)
+        out = np.take_along_axis(rows, chosen[None], axis=0)[0]
+        return np.where(np.isnan(rows).any(axis=0), np.nan, out)
 
     def _maximum(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         out = np.where(self.hashes.rank(a) >= self.hashes.rank(b), a, b)
@@ -236,16 +242,20 @@ class Field(linear_algebra.Field):
         unknown = np.asarray(np.any(np.broadcast_arrays(*(np.isnan(x) for x in of)), axis=0))
         return np.where(unknown, self._random.integers(0, 2, unknown.shape).astype(np.bool_), truth)
 
+    def _predicate(self, name: str, *arguments: np.ndarray) -> np.ndarray:
+        return self.hashes.predicate(name, *arguments)
+
     def _compare(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
         x, y = np.broadcast_arrays(*arrays)
         direction = attrs["comparison_direction"]
+        equal = x == y
+        if self.loose and not is_complex(x):
+            equal = equal | self.hashes.predicate("equal", np.minimum(x, y), np.maximum(x, y))
         if direction in ("EQ", "NE"):
-            truth = x == y
-            if self.loose and not is_complex(x):
-                truth = truth | self.hashes.predicate("equal", np.minimum(x, y), np.maximum(x, y))
-            truth = truth if direction == "EQ" else ~truth
+            truth = equal if direction == "EQ" else ~equal
         else:
             truth = _ORDERED[direction](self.hashes.rank(x), self.hashes.rank(y))
+            truth = truth | equal if direction in ("LE", "GE") else truth & ~equal
         return self._unsure(truth, x, y)
 
     def _constant(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -272,7 +282,7 @@ class Field(linear_algebra.Field):
             return self._unsure(x != 0, x)
         new = self._random.integers(0, 2**63, x.shape, dtype=np.int64).view(np.uint64)
         random = (np.where(np.isnan(x), new, self.hashes.digest("integer", x)) >> np.uint64(40)).astype(np.int64)
-        small = self._small(x)
+        small = np.abs(self.residues.signed(x)) < SMALL
         whole = np.where(small, self.residues.signed(x), 0.0).astype(np.int64)
         return np.where(small, whole, random).astype(numpy_dtype(target))
 

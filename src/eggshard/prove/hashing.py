@@ -58,7 +58,7 @@ class Hashes:
 
     def function(self, name: str, *arguments: np.ndarray) -> np.ndarray:
         """Residues that a random function of this name has at the arguments; NaN where one of them is."""
-        out = self._uniform(self.digest(name, *arguments))
+        out = self.uniform(self.digest(name, *arguments))
         for argument in arguments:
             if np.asarray(argument).dtype.kind in "fc":
                 unknown = np.isnan(argument)
@@ -74,8 +74,8 @@ class Hashes:
         """Truth values that a random predicate has at the arguments."""
         return (self.digest(name, *arguments) >> np.uint64(63)).astype(np.bool_)
 
-    def _uniform(self, bits: np.ndarray) -> np.ndarray:
-        """Residues from random bits; those below 2^26 - modulus are twice as likely as others."""
+    def uniform(self, bits: np.ndarray) -> np.ndarray:
+        """Residues from the upper half of random bits; those below 2^26 - modulus are twice as likely as others."""
         out = (bits >> np.uint64(38)).astype(np.float64)
         modulus = float(self._residues.modulus)
         return np.asarray(out - modulus * (out >= modulus))

@@ -7,18 +7,16 @@ import numpy as np
 from eggshard.egraph.laws import Judge, LawViolation, check_law
 from eggshard.egraph.rules import Rule
 from eggshard.ops.arithmetic import using
-from eggshard.prove.field import Field
-from eggshard.prove.proving import difference_of, drawn
-from eggshard.prove.residues import PRIMES, Residues
+from eggshard.prove.proving import Fields, difference_of, drawn, ordered
 
 
-def check_over_fields(rule: Rule, seed: int = 0) -> None:
+def check_over_fields(rule: Rule, seed: int = 0, fields: Fields = ordered) -> None:
     """Evaluate both sides of a rule on its law's cases, with and without branches for equal numbers.
 
     LawViolation where they differ: the rule is wrong, or holds only of functions that are random here.
     """
     for k in range(2):
-        field = Field(Residues(PRIMES[k]), seed + k, loose=k == 1)
+        field = fields(k, seed + k, k == 1)
         judge = Judge(
             lambda rng, type_, field=field: drawn(field, type_, rng),  # type: ignore[misc]
             lambda left, right: left.shape == right.shape and difference_of([left], [right]) is None,

@@ -14,14 +14,17 @@ import numpy as np
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.ops.arithmetic import using
 from eggshard.ops.evaluate import evaluate_program
-from eggshard.plan.proof import MISSED, Difference, Proof
+from eggshard.plan.proof import MISSED, Difference, Proof, chance_of
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
+from eggshard.prove.blending import BlendedField
 from eggshard.prove.effort import least_seconds, seconds_per_run
 from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
 from eggshard.prove.field import Field
 from eggshard.prove.residues import PRIMES, Residues, paired
-from eggshard.prove.sizes.shrinking import Sizes
+from eggshard.prove.sizes.lemmas import cut_at_lemmas
+from eggshard.prove.sizes.repetition import rows_of
+from eggshard.prove.sizes.shrinking import ENOUGH, Sizes, elements_of
 from eggshard.simulate.execution import run_global
 
 if TYPE_CHECKING:
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 
 #: What runs a plan's device program on whole arrays.
 Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+#: By a run's number, the program and what is compared with it.
+Pairs = Callable[[int], tuple[Program, Run]]
+#: By a run's number, a key, and whether numbers may be taken for equal ones: a field.
+Fields = Callable[[int, int, bool], Field]
 #: Runs unless a caller asks for others: at least two, since only every second one takes branches for equal numbers, and
 #: as many more, up to the last number, as bring the chance below `CHANCE`.
 RUNS, MOST = 2, 4
@@ -37,6 +44,8 @@ CHANCE = 2.0**-40
 #: Runs after which an element that a comparison decides is wrong by that chance, and the seconds that they may be
 #: expected to take: which of two random numbers is larger says nothing of a third in two runs of three.
 CHOICES, CHOOSING = math.ceil(40 / math.log2(MISSED)), 1.0
+#: Lemmas that leave this part of a plan's elements are held against what is left without them.
+_WORTH = 10
 #: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
 _LEAST, _SHARE = 1e-3, 0.25
 
@@ -53,7 +62,21 @@ def prove(
     began = time.perf_counter()
     if within is not None and (least := RUNS * least_seconds(plan)) > within:
         return _late(least, within)
-    proof = _proof(Sizes(plan, shrink), runs, seed, within)
+    whole = elements_of(plan.program.region)
+    sizes, apart = None, None
+    if shrink and whole > ENOUGH and (cut := rows_of(plan) or cut_at_lemmas(plan)) is not None:
+        smaller = Sizes(cut[0])
+        if smaller.of_run(0).elements * _WORTH > whole:
+            sizes = Sizes(plan)
+        if sizes is None or smaller.of_run(0).elements < sizes.of_run(0).elements:
+            apart = replace(_proof(smaller, runs, seed, within), lemmas=cut[1], whole=whole)
+            if apart:
+                return replace(apart, seconds=time.perf_counter() - began)
+    proof = _proof(sizes or Sizes(plan, shrink), runs, seed, within)
+    if proof.late and apart is not None and apart.equal is False:
+        # Nobody knows what the last values are, but some step does not make what it is said to.
+        return replace(apart, difference=Difference(-1, why=f"a value in between is another: {apart.difference}"),
+                       seconds=time.perf_counter() - began)
     if proof.equal is False and proof.sizes < proof.whole:
         # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
         proof = _proof(Sizes(plan, shrink=False), runs, seed, within)
@@ -67,7 +90,7 @@ def enough_runs(degree: int, exponents: bool = False) -> int:
     """The runs that bring the chance of a wrong element below `CHANCE`, if `MOST` do."""
     if exponents:
         return len(PAIRS)
-    chance = min(degree / min(PRIMES), 1.0)
+    chance = chance_of(degree)
     return next((n for n in range(RUNS, MOST) if chance**n < CHANCE), MOST)
 
 
@@ -78,33 +101,64 @@ def runs_for_choices(seconds: float, within: float | None = None) -> int:
 
 
 def _late(expected: float, within: float) -> Proof:
-    return Proof(None, refused=f"it was expected to take {expected:.2g} s, and {within:.2g} s are given to it")
+    why = f"it was expected to take {expected:.2g} s, and {within:.2g} s are given to it"
+    return Proof(None, late=True, refused=why)
 
 
 def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, exponents: bool = False) -> Proof:
-    region = sizes.of_run(0).plan.program.region
-    choices, seconds = choices_of(region), seconds_per_run(sizes.of_run(0).plan)
+    seconds = seconds_per_run(sizes.of_run(0).plan)
     least = max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
     if within is not None and least * seconds > within:
         return _late(least * seconds, within)
-    if runs is None and choices and not exponents:
-        least = max(least, runs_for_choices(seconds, within))
 
     def of_run(k: int) -> tuple[Program, Run]:
         plan = sizes.of_run(k).plan
         return plan.program, partial(run_global, plan)
 
-    proof = replace(compared(of_run, least, seed, exponents), degree=sizes.degree, choices=choices)
-    return replace(proof, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
+    most = runs_for_choices(seconds, within) if runs is None else least
+    proof = (with_exponents if exponents else decided)(of_run, least, max(least, most), seed)
+    return replace(proof, degree=sizes.degree, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
 
 
-def compared(
-    of_run: Callable[[int], tuple[Program, Run]], runs: int, seed: int, exponents: bool = False
-) -> Proof:
-    """Compare, in each run, the outputs of a program with what a function makes of the same inputs.
+def decided(of_run: Pairs, runs: int, most: int, seed: int) -> Proof:
+    """Compare with comparisons as elements of a field; in an order where they must be bits, or where results differ.
 
-    exponents: over fields in which exponentials turn sums into products.
+    most: runs that are made where bits decide. What differs as elements, and not in an order, obeys a law of orders, or
+    differs by bits that are hard to find; as many runs are made as tell, whatever they take.
     """
+    region = of_run(0)[0].region
+    integers = sum(not is_float(t) and t != "i1" for t in (region.types[v].dtype for v in region.inputs))
+    proof = replace(compared(of_run, most if integers else runs, seed, blended), choices=integers)
+    if proof:
+        return proof
+    choices = choices_of(region)
+    least = max(most, CHOICES) if proof.equal is False else most if choices else runs
+    return replace(compared(of_run, least, seed, ordered), choices=choices)
+
+
+def with_exponents(of_run: Pairs, runs: int, most: int, seed: int) -> Proof:
+    """Compare over fields in which exponentials turn sums into products; ``most`` is not needed."""
+    choices = choices_of(of_run(0)[0].region)
+    return replace(compared(of_run, runs, seed, exponential), exponents=True, choices=choices)
+
+
+def blended(run: int, key: int, loose: bool) -> Field:
+    """Comparisons as elements of the field."""
+    return BlendedField(Residues(PRIMES[run % len(PRIMES)]), key, loose)
+
+
+def ordered(run: int, key: int, loose: bool) -> Field:
+    """Comparisons by a random order."""
+    return Field(Residues(PRIMES[run % len(PRIMES)]), key, loose)
+
+
+def exponential(run: int, key: int, loose: bool) -> Field:
+    """Exponentials that turn sums into products."""
+    return ExponentField(PAIRS[run % len(PAIRS)], key, loose)
+
+
+def compared(of_run: Pairs, runs: int, seed: int, fields: Fields) -> Proof:
+    """Compare, in each run, the outputs of a program with what a function makes of the same inputs."""
     unknown: list[np.ndarray] = []
     difference: Difference | None = None
     done = undecided = elements = 0
@@ -112,8 +166,7 @@ def compared(
         program, run = of_run(k)
         # Every second run takes branches for equal numbers, which random numbers never are, and indices out of range.
         key, loose = seed * 7919 + k, k % 2 == 1
-        field = (ExponentField(PAIRS[k % len(PAIRS)], key, loose) if exponents
-                 else Field(Residues(PRIMES[k % len(PRIMES)]), key, loose))
+        field = fields(k, key, loose)
         rng = np.random.default_rng([seed, k])
         inputs = [drawn(field, t, rng, span_of(program.region) if k % 4 > 1 else 0) for t in program.input_types]
         try:
@@ -135,8 +188,7 @@ def compared(
         done = k + 1
         if difference is not None:
             break
-    return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference,
-                 exponents=exponents)
+    return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference)
 
 
 def choices_of(region: Region) -> int:
@@ -160,12 +212,12 @@ def drawn(field: Field, type_: TensorType, rng: np.random.Generator, span: int =
 
     In loose fields integers are also what is no index.
     """
-    if type_.dtype == "i1":
-        return rng.integers(0, 2, type_.shape).astype(np.bool_)
     modulus = field.residues.modulus
+    if type_.dtype == "i1" and field.stored("i1") == np.bool_:
+        return rng.integers(0, 2, type_.shape).astype(np.bool_)
     if type_.dtype.startswith("complex"):
         return paired(*rng.integers(0, modulus, (2, *type_.shape)).astype(np.float64))
-    if is_float(type_.dtype):
+    if is_float(type_.dtype) or type_.dtype == "i1":
         return rng.integers(0, modulus, type_.shape).astype(np.float64)
     dtype = numpy_dtype(type_.dtype)
     bits = np.iinfo(dtype) if dtype.kind in "iu" else None

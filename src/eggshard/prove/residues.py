@@ -84,7 +84,7 @@ class Residues:
             real = self.subtract(self.multiply(ar, br), self.multiply(ai, bi))
             return paired(real, self.add(self.multiply(ar, bi), self.multiply(ai, br)))
         product = np.asarray(a * b)
-        out = self.reduced(product)
+        out = np.asarray(self.reduced(product))
         infinite = np.isinf(product)
         if infinite.any():
             out[infinite] = np.prod([self._signs(np.broadcast_to(x, product.shape)[infinite]) for x in (a, b)], axis=0)

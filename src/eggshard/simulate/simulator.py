@@ -210,7 +210,7 @@ def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
 def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
     carried, turns = list(operands), 0
     while True:
-        going = run(action.condition, carried)[0]
+        going = current().truths(run(action.condition, carried)[0])
         if action.messages:
             _agreed(going, "the condition of a loop that communicates")
         if not going.any():
@@ -223,6 +223,8 @@ def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
 @PERFORMED.handles(Branch)
 def _(action: Branch, mesh: Mesh, operands: Arrays) -> Arrays:
     selector, last = operands[0], len(action.branches) - 1
+    if action.predicate:
+        selector = current().truths(selector)
     if action.messages:
         _agreed(selector, "the selector of a branch that communicates")
     clamped = np.where((selector < 0) | (selector > last), last, selector)

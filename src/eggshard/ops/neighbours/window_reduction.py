@@ -253,7 +253,7 @@ class _SelectAndScatter(OpDef):
         best, chosen, found = elements[0], np.zeros(source.shape, np.int64), inside[0]
         for k, (element, real) in enumerate(zip(elements, inside, strict=True)):
             (keep,) = evaluate_elementwise(regions[0], [best, element])
-            take = real & ~(found & keep)
+            take = real & ~(found & current().truths(keep))
             best, chosen, found = np.where(take, element, best), np.where(take, k, chosen), found | real
         out = padded(np.broadcast_to(init, x.shape), init, edges)
         # The windows' elements at one position are distinct, so each position is scattered at once.

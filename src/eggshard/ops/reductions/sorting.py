@@ -6,6 +6,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.factor_table import labelled_rule
@@ -89,6 +90,7 @@ def _before(comparator: Region, columns: list[np.ndarray], a: np.ndarray, b: np.
     right = [np.take_along_axis(c, np.minimum(b, n - 1), axis=-1) for c in columns]
     (less,) = evaluate_elementwise(comparator, [x for pair in zip(left, right, strict=True) for x in pair])
     (more,) = evaluate_elementwise(comparator, [x for pair in zip(right, left, strict=True) for x in pair])
+    less, more = map(current().truths, (less, more))
     within = (a < n) & (b < n)
     return np.where(within & (less != more), less, a < b)
 

@@ -42,7 +42,7 @@ class _While(OpDef):
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         condition, body = regions
         carried, turns = tuple(arrays), 0
-        while evaluate_region(condition, carried)[0]:
+        while current().truths(evaluate_region(condition, carried)[0]):
             carried, turns = evaluate_region(body, carried), turns + 1
             current().looped(turns)
         return carried
@@ -101,7 +101,7 @@ class _If(_Branches):
         return super().infer(attrs, operands, regions)
 
     def branch(self, selector: np.ndarray, count: int) -> int:
-        return 0 if selector else 1
+        return 0 if current().truths(selector) else 1
 
 
 class _OptimizationBarrier(OpDef):

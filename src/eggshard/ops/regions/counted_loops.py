@@ -77,6 +77,13 @@ def find_counter(condition: Region, body: Region) -> Counter | None:
     return None if end is None else Counter(position, step, direction, end)
 
 
+def grows_by(condition: Region, body: Region, position: int) -> int | None:
+    """The constant by which a carried value grows in every iteration, 0 where it stays; None where there is none."""
+    if body.outputs[position] == body.inputs[position]:
+        return 0
+    return _steps(condition, body, _definitions(body), condition.inputs[position])
+
+
 def condition_of_rows(condition: Region, counter: Counter, trips: int | None, times: int) -> Region:
     """The condition under which ``times`` more iterations run.
 

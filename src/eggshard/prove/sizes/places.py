@@ -27,11 +27,11 @@ MANY = 1 << 40
 #: known how often they run, and of others.
 _TRIPS, _TURNS = 128, 4
 #: Ops whose indices add up: products, and unknown ones. Of all others that are no random functions, the most count.
-_PRODUCTS = frozenset(("convolution", "divide", "dot", "dot_general", "multiply"))
+_PRODUCTS = frozenset(("convolution", "divide", "dot", "dot_general", "multiply", "xor"))
 _CHOICES = frozenset((
-    "abs", "add", "broadcast_in_dim", "clamp", "complex", "concatenate", "constant", "convert", "imag", "iota",
-    "maximum", "minimum", "negate", "optimization_barrier", "pad", "real", "reduce", "reduce_precision", "reshape",
-    "reverse", "select", "sharding_constraint", "sign", "slice", "subtract", "transpose", "update_slice",
+    "abs", "add", "and", "broadcast_in_dim", "clamp", "complex", "concatenate", "constant", "convert", "imag", "iota",
+    "maximum", "minimum", "negate", "not", "optimization_barrier", "or", "pad", "real", "reduce", "reduce_precision",
+    "reshape", "reverse", "select", "sharding_constraint", "sign", "slice", "subtract", "transpose", "update_slice",
 ))  # fmt: skip
 #: How many factors of its operand an op multiplies at most.
 _POWERS = {"power": 64, "chlo.square": 2}
@@ -202,6 +202,8 @@ class Needs:
             if name == "divide":
                 degrees[1] = 1
             degree = sum(degrees) if name in _PRODUCTS else max(degrees, default=0)
+            if name == "select":  # a blend, p a + (1 - p) b
+                degree = degrees[0] + max(degrees[1:])
             degree = min(MANY, degree * _POWERS.get(name, 1))
             made.append(Count(bound, counted, tuple(depends), tuple(constant), degree))
         return made
@@ -220,6 +222,9 @@ class Needs:
 
     @staticmethod
     def _combined(name: str, counts: Sequence[Mapping[Node, int]]) -> dict[Node, int]:
+        if name == "select":
+            either = Needs._combined("", counts[1:])
+            return Needs._combined("multiply", (counts[0], either))
         out: dict[Node, int] = {}
         for count in counts:
             for root, n in count.items():

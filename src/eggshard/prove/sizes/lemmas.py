@@ -1,0 +1,196 @@
+"""A plan cut at values that its steps are said to hold: many short proofs in place of a long one.
+
+A device program notes which of the program's values its own are (`StepPlan.held`). Where each of these values, as a
+function of those before it, is what the program makes of the same ones, whatever they are, plan and program agree: by
+induction over the steps. So such values become inputs, of random elements, and outputs, to be compared. Nothing is
+taken from the notes on trust: a wrong one makes a difference. Layers need no longer be followed from the first to the
+last, so that expressions are short and few places suffice for them (`places`). And what is computed by equal ops, and
+equal steps, from values of equal types and placements is the same lemma, in every layer: it is proved once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eggshard.ops import registry
+from eggshard.program.placement import Placement, is_even
+from eggshard.program.program import Op, Region
+from eggshard.program.types import is_float
+from eggshard.prove.sizes.classes import Container, items
+from eggshard.steps.steps import Step
+
+if TYPE_CHECKING:
+    from eggshard.plan.record import PlanRecord
+
+#: Ops besides pointwise ones whose results are cut at: what only moves is part of what takes it.
+_MAKING = frozenset(("convolution", "dot", "dot_general", "reduce", "while"))
+
+
+class _Lemma(NamedTuple):
+    """A value of the program and one of the plan that is said to hold it. output: it is one, and not cut at."""
+
+    value: int
+    held: int
+    placement: Placement
+    output: bool = False
+
+
+def cut_at_lemmas(plan: PlanRecord) -> tuple[PlanRecord, int] | None:
+    """The plan of its lemmas, each as an output of values of which it is computed, and how many; None without any."""
+    region, device_program = plan.program.region, plan.device_program
+    mine, its = _Slices(region, _equal_values(region)), _Slices(device_program)
+    cuts = _noted(plan, mine.same)
+    outputs = [
+        _Lemma(mine.same[v], w, placement, True)
+        for v, w, placement in zip(region.outputs, device_program.outputs, plan.output_placements, strict=True)
+    ]
+    while True:
+        there = {lemma.held: v for v, lemma in cuts.items()}
+        apart: set[int] = set()
+        for lemma in (*cuts.values(), *outputs):
+            found = its.of(lemma.held, there, lemma.output)[1]
+            apart |= mine.of(lemma.value, cuts, lemma.output)[1] ^ {there[w] for w in found}
+        if not apart:
+            break
+        cuts = {v: lemma for v, lemma in cuts.items() if v not in apart}
+    if not cuts:
+        return None
+    # Variables: inputs, which have the same numbers in both, and cuts.
+    count = len(region.inputs)
+    names = {v: v for v in region.inputs} | {v: count + k for k, v in enumerate(cuts)}
+    names_there = {w: w for w in device_program.inputs} | {w: names[v] for w, v in there.items()}
+    placements = (*plan.input_placements, *(lemma.placement for lemma in cuts.values()))
+    forms: dict[object, _Lemma] = {}
+    for lemma in (*cuts.values(), *outputs):
+        order: dict[int, int] = {}
+        sides = [slices.form(value, named, lemma.output, order)
+                 for slices, value, named in ((mine, lemma.value, names), (its, lemma.held, names_there))]
+        used = tuple(placements[k] for k in order)
+        forms.setdefault((*sides, used, lemma.placement), lemma)
+    lemmas = list(forms.values())
+    ends, ends_there = [(one.value, one.output) for one in lemmas], [(one.held, one.output) for one in lemmas]
+    needed = sorted({
+        named[v] for slices, which, named in ((mine, ends, names), (its, ends_there, names_there))
+        for value, output in which for v in slices.of(value, named, output)[1]
+    })
+    made = replace(
+        plan.program, region=mine.restricted(ends, names, needed), text=None, input_names=(), output_names=(),
+        input_shardings=(None,) * len(needed), output_shardings=(None,) * len(lemmas),
+    )
+    return replace(
+        plan, program=made, device_program=its.restricted(ends_there, names_there, needed),
+        input_placements=tuple(placements[k] for k in needed),
+        output_placements=tuple(lemma.placement for lemma in lemmas),
+    ), len(cuts)
+
+
+def _equal_values(region: Region) -> list[int]:
+    """For every value the first that is computed in the same way."""
+    same = list(range(len(region.types)))
+    first: dict[object, Op] = {}
+    for op in region.ops:
+        key = op.name, op.attributes, tuple(same[v] for v in op.operands), op.regions
+        found = first.setdefault(key, op)
+        for v, w in zip(op.results, found.results, strict=True):
+            same[v] = w
+    return same
+
+
+def _noted(plan: PlanRecord, same: Sequence[int]) -> dict[int, _Lemma]:
+    """Values of the program, in the order of the steps, that a value of the plan is said to be, evenly cut or whole."""
+    region, device_program = plan.program.region, plan.device_program
+    made = {v: op.name for op in region.ops for v in op.results}
+    made_there = {w for step in device_program.steps for w in step.results}
+    varies = {*region.inputs}
+    for op in region.ops:
+        if varies.intersection(op.operands):
+            varies.update(op.results)
+    out: dict[int, _Lemma] = {}
+    for w, held in enumerate(device_program.held):
+        if held is None or not 0 <= held.value < len(same) or w not in made_there:
+            continue
+        v, placement = same[held.value], held.placement
+        name = made.get(v, "")
+        worth = name in _MAKING or bool(name) and registry.get(name).pointwise
+        fits = region.types[v] == held.type and placement.local_type(held.type) == device_program.types[w]
+        plain = not (placement.partial or placement.windowed) and is_even(held.type.shape, placement, plan.mesh)
+        if v in varies and worth and fits and plain and is_float(held.type.dtype):
+            out.setdefault(v, _Lemma(v, w, placement))
+    return out
+
+
+class _Slices:
+    """What a region or device program computes its values from; of equal ones the first."""
+
+    def __init__(self, container: Container, same: Sequence[int] = ()):
+        self._container = container
+        self.same = same or range(len(container.types))
+        self._items: Sequence[Op | Step] = items(container)
+        self._made = {v: number for number, item in enumerate(self._items) for v in item.results}
+
+    def of(self, value: int, variables: Collection[int], output: bool) -> tuple[list[int], set[int]]:
+        """The numbers of the ops or steps that make a value of variables, and those variables.
+
+        output: where the value is a variable itself, it is made of that.
+        """
+        if output and value in variables:
+            return [], {value}
+        found: set[int] = set()
+        numbers: set[int] = set()
+        waiting = [self._made[value]] if value in self._made else []
+        while waiting:
+            number = waiting.pop()
+            if number in numbers:
+                continue
+            numbers.add(number)
+            for v in (self.same[v] for v in self._items[number].operands):
+                if v in variables:
+                    found.add(v)
+                elif v in self._made:
+                    waiting.append(self._made[v])
+        return sorted(numbers), found
+
+    def form(self, value: int, variables: Mapping[int, int], output: bool, order: dict[int, int]) -> object:
+        """How a value is made of variables, equal for others that are made alike; variables are in order of use."""
+        types = self._container.types
+        tokens: dict[int, object] = {}
+
+        def token(v: int) -> object:
+            if v not in variables:
+                return tokens[v]
+            return types[v], order.setdefault(variables[v], len(order))
+
+        entries = []
+        for number in self.of(value, variables, output)[0]:
+            item = self._items[number]
+            does = (item.name, item.attributes, item.regions) if isinstance(item, Op) else item.action
+            operands = tuple(token(self.same[v]) for v in item.operands)
+            entries.append((does, operands, tuple(types[v] for v in item.results)))
+            tokens.update((v, (len(entries), k)) for k, v in enumerate(item.results))
+        return tuple(entries), tokens[value] if value in tokens else token(value)
+
+    def restricted(
+        self, ends: Sequence[tuple[int, bool]], variables: Mapping[int, int], inputs: Sequence[int]
+    ) -> Any:
+        """What makes some values, of these variables as inputs."""
+        place = {name: k for k, name in enumerate(inputs)}
+        use = {v: place[name] for v, name in variables.items() if name in place}
+        kept = [self._items[n] for n in sorted({n for end in ends for n in self.of(end[0], variables, end[1])[0]})]
+        results = [v for item in kept for v in item.results]
+        made = {v: len(inputs) + k for k, v in enumerate(results)}
+        values = {k: v for v, k in use.items()}
+
+        def moved(item: Op | Step) -> Op | Step:
+            operands = (self.same[v] for v in item.operands)
+            return replace(item, results=tuple(made[v] for v in item.results),
+                           operands=tuple(use[v] if v in use else made[v] for v in operands))
+
+        changed = tuple(map(moved, kept))
+        part: Any = {"ops" if isinstance(self._container, Region) else "steps": changed}
+        return replace(
+            self._container, inputs=tuple(range(len(inputs))), **part,
+            outputs=tuple(use[v] if output and v in use else made[v] for v, output in ends),
+            types=tuple(self._container.types[v] for v in (*(values[k] for k in range(len(inputs))), *results)),
+        )

@@ -1,0 +1,64 @@
+"""Plans cut at what their steps hold: equal layers are proved once, wrong ones are found, notes are not trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+from testing.plan_mutants import mutants
+
+import eggshard as es
+from eggshard.api import Plan
+from eggshard.frontends.builder import ProgramBuilder
+from eggshard.prove.sizes.lemmas import cut_at_lemmas
+from eggshard.prove.sizes.shrinking import elements_of
+
+N = 128
+
+
+def layered(layers: int) -> Plan:
+    """So many equal layers, each of two products and nonlinear functions."""
+    b = ProgramBuilder({"x": 4, "y": 2})
+    x = b.input((N, N), sharding=("x", None))
+    weights = [b.input((N, N), sharding=s) for _ in range(layers) for s in ((None, "y"), ("y", None))]
+    for up, down in zip(weights[::2], weights[1::2], strict=True):
+        x = b.op("tanh", b.dot(b.op("tanh", b.dot(x, up)), down))
+    b.output(x, sharding=("x", None))
+    return es.optimize(b.build(), cost_model=es.costmodel.WireBytes(), limits=es.Limits(proof=0))
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return layered(6)
+
+
+def test_equal_layers_are_proved_once(plan):
+    few, _ = cut_at_lemmas(plan)
+    many, count = cut_at_lemmas(layered(12))
+    assert elements_of(few.program.region) == elements_of(many.program.region) < elements_of(plan.program.region)
+    assert len(few.device_program.steps) == len(many.device_program.steps) < len(plan.steps) and count >= 36
+
+
+def test_plans_are_proved_by_their_lemmas(plan):
+    proof = plan.prove()
+    assert proof and proof.lemmas >= 18 and proof.sizes < proof.whole / 20 and proof.bound < 2.0**-40
+    assert "step by step" in str(proof) and not plan.prove(shrink=False).lemmas
+
+
+def test_faults_of_any_layer_are_found(plan):
+    faults = list(mutants(plan.device_program))
+    for fault in random.Random(0).sample(faults, 4):
+        mutant = Plan.of(dataclasses.replace(plan, device_program=fault.plan))
+        assert mutant.prove().equal == mutant.prove(shrink=False).equal, fault.kind
+
+
+def test_notes_are_not_trusted(plan):
+    """A value that is noted to be another one is no difference of results."""
+    held = list(plan.device_program.held)
+    noted = [v for v, h in enumerate(held) if h and h.value >= len(plan.program.region.inputs)]
+    first, last = (held[v] for v in (noted[0], noted[-1]))
+    assert first.type == last.type
+    held[noted[0]], held[noted[-1]] = first._replace(value=last.value), last._replace(value=first.value)
+    steps = dataclasses.replace(plan.device_program, held=tuple(held))
+    assert Plan.of(dataclasses.replace(plan, device_program=steps)).prove()
