@@ -33,9 +33,16 @@ def machines_folder() -> Path:
 
 
 def calibrated_file(devices: Sequence[Any]) -> Path:
-    """The file of the machine that these devices are: by their kind and number."""
+    """The file of the machine that these devices are: by their kind and number, and of how many processes they are."""
     kind = re.sub(r"[^a-z0-9]+", "-", str(devices[0].device_kind).lower()).strip("-")
-    return machines_folder() / f"{kind}-{len(devices)}.toml"
+    processes = processes_of(devices)
+    number = f"{processes}x{len(devices) // processes}" if processes > 1 else str(len(devices))
+    return machines_folder() / f"{kind}-{number}.toml"
+
+
+def processes_of(devices: Sequence[Any]) -> int:
+    """How many processes the devices belong to."""
+    return len({getattr(device, "process_index", 0) for device in devices})
 
 
 def detect(devices: Sequence[Any] | None = None) -> Machine:
@@ -84,7 +91,7 @@ def _made_by_jax() -> Sequence[Any]:
 def preset_of(devices: Sequence[Any]) -> Machine:
     """The preset with these devices; CostModelError where none has any of this kind."""
     kind = devices[0].device_kind
-    nodes = len({getattr(d, "process_index", 0) for d in devices})
+    nodes = processes_of(devices)
     fitting = [m for m in map(preset, presets()) if kind in m.devices]
     if not fitting:
         raise CostModelError(
