@@ -20,22 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.peers import kib
+from bench.peers import kib, short
 from bench.programs import DEVICES, use_cpu_devices
 from bench.runner import Row, run_all
-
-_SHORT = {
-    "all-gather": "AG",
-    "all-reduce": "AR",
-    "reduce-scatter": "RS",
-    "all-to-all": "A2A",
-    "collective-permute": "CP",
-}
-
-
-def short(collectives: dict[str, int]) -> str:
-    """Collectives in the field's abbreviations."""
-    return " ".join(f"{n if n > 1 else ''}{_SHORT.get(k, k)}" for k, n in collectives.items()) or "none"
 
 
 def table(family: str, rows: Sequence[Row]) -> Table:
@@ -135,18 +122,20 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "guard", "latency", "laws", "layers", "memory",
-                 "overlap", "run", "same", "scale")
+    for name in ("cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "latency", "laws", "layers",
+                 "memory", "overlap", "run", "same", "scale")
 }
-_ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
+_ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
+                      "devices": "devices", "rate": "rate"},
+          "clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
           "fuzz": {"programs": "programs", "seed": "seed", "start": "start", "jobs": "jobs"},
           "guard": {"only": "only", "everything": "all"},
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"},
-          "prove": {"seconds": "seconds", "resumed": "resume"},
-          "run": {"only": "only", "seed": "seed", "variants": "variants"},
+           "prove": {"seconds": "seconds", "resumed": "resume"},
+          "run": {"only": "only", "seed": "seed", "variants": "variants", "model": "model"},
           "same": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("engines", "extraction", "mutants", "prove", "shardy", "triton")
@@ -180,6 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--table", default="", help="of costmodel: XLA's table of measured collectives")
     parser.add_argument("--machine", default="", help="of costmodel: the file of a machine calibrated here before")
+    parser.add_argument("--hosts", type=int, default=4, help="of cluster: hosts, each with a process")
+    parser.add_argument("--devices", type=int, default=2, help="of cluster: devices of a host")
+    parser.add_argument("--rate", default="100mbit,1gbit", help="of cluster: what links carry, as tc writes it")
+    parser.add_argument("--model", default="", help="of cluster and run: cost models, by name or file")
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)

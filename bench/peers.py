@@ -31,6 +31,13 @@ from bench.worker import Worker
 from eggshard.errors import EggshardError
 from eggshard.hlo.collectives import CollectiveCount, CollectiveOp, count_collectives
 
+_SHORT = {
+    "all-gather": "AG",
+    "all-reduce": "AR",
+    "reduce-scatter": "RS",
+    "all-to-all": "A2A",
+    "collective-permute": "CP",
+}
 _REMATERIALIZATION = "Involuntary full rematerialization"
 _SHARDY_TIMEOUT = 120.0
 """Seconds that Shardy's passes may take on one module."""
@@ -203,6 +210,11 @@ def kib(amount: float | None) -> str:
     if amount is None:
         return "-"
     return f"{amount / 1024:,.3f}" if 0 < amount < 10 * 1024 else f"{amount / 1024:,.0f}"
+
+
+def short(collectives: dict[str, int]) -> str:
+    """Collectives in the field's abbreviations."""
+    return " ".join(f"{n if n > 1 else ''}{_SHORT.get(k, k)}" for k, n in collectives.items()) or "none"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Seconds of one process: XLA's program and what users get by default, on the virtual devices of one machine.
+"""Seconds of one process: XLA's program, what users get by default, and code by hand, on one machine's virtual devices.
 
-Every program is planned and compiled in a process of its own; both run by turns on the same arguments, and what counts
+Every program is planned and compiled in a process of its own; all run by turns on the same arguments, and what counts
 is the least time of each. Flops and bytes are of the compiled programs, loops by their trip counts.
 """
 
@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.programs import BenchProgram, seconds, use_cpu_devices
+from bench.programs.by_hand import by_hand
 from bench.worker import in_own_process
 
 _TIMEOUT = 600.0
@@ -108,9 +110,15 @@ def measure(name: str, model: str = "") -> dict[str, Any]:
     xla, xla_seconds = compiled_seconds(lowered)
     ours, our_seconds = compiled_seconds(function.lower(*inputs))
     wrong = difference(ours(*inputs), xla(*inputs))
-    times = interleaved([lambda: xla(*inputs), lambda: ours(*inputs)])
+    functions = [xla, ours]
+    local = by_hand(program)
+    if local is not None:
+        functions.append(jax.jit(local).lower(*inputs).compile())
+        wrong = max(wrong, difference(functions[-1](*inputs), xla(*inputs)))
+    times = interleaved([partial(function, *inputs) for function in functions])
     return {
-        "xla": min(times[0]), "ours": min(times[1]), "noise": statistics.median(times[0]) / min(times[0]),
+        "xla": min(times[0]), "ours": min(times[1]), "hand": min(times[2]) if local else None,
+        "noise": statistics.median(times[0]) / min(times[0]),
         "xla_compile": xla_seconds, "compile": our_seconds, "plan": planned, "difference": wrong,
         "xla_figures": figures(xla), "figures": figures(ours), "predicted": plan.cost.total,
         "fallback": plan.search.fallback, "model": str(plan.cost.model) if hasattr(plan.cost, "model") else "",
@@ -123,9 +131,10 @@ def run(console: Console, only: str = "", seed: int = 0, variants: int = 8, mode
         title="seconds in one process, 8 virtual devices",
         pad_edge=False,
         caption="ours / XLA's of the same run: least seconds to run, seconds to compile, flops, received bytes, peak "
-        "of temporaries. noise: XLA's median over its least",
+        "of temporaries. hand: our seconds over those of the program by hand. noise: XLA's median over its least",
     )
-    for column in ("program", "XLA ms", "ours ms", "run", "noise", "compile", "flops", "bytes", "peak", "plan s", ""):
+    columns = "program,XLA ms,ours ms,run,hand,noise,compile,flops,bytes,peak,plan s,"
+    for column in columns.split(","):
         table.add_column(column, justify="left" if column in ("program", "") else "right")
     ratios: dict[str, list[float]] = {}
     compiles = []
@@ -139,14 +148,15 @@ def run(console: Console, only: str = "", seed: int = 0, variants: int = 8, mode
             failures = _failures(found)
             good &= not failures
             if "error" in found:
-                table.add_row(escape(name), *["-"] * 9, escape(found["error"]))
+                table.add_row(escape(name), *["-"] * 10, escape(found["error"]))
                 continue
             ratio = found["ours"] / found["xla"]
             ratios.setdefault(kind, []).append(ratio)
             compiles.append(found["compile"] / found["xla_compile"])
             table.add_row(
                 escape(name), f"{1e3 * found['xla']:.2f}", f"{1e3 * found['ours']:.2f}", f"{ratio:.2f}",
-                f"{found['noise']:.2f}", f"{compiles[-1]:.2f}",
+                _ratio(found["ours"], found["hand"]) if found["hand"] else "-", f"{found['noise']:.2f}",
+                f"{compiles[-1]:.2f}",
                 *(_ratio(found["figures"][what], found["xla_figures"][what]) for what in ("flops", "bytes", "peak")),
                 f"{found['plan']:.1f}", escape("; ".join(failures)),
             )  # fmt: skip

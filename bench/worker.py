@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -24,11 +24,17 @@ ROOT = Path(__file__).resolve().parent.parent
 class Worker:
     """``python -m MODULE`` as a server, started on first use and again whenever a request ended it.
 
-    environment: variables that it has beside those of this process.
+    environment: variables that it has beside those of this process. prefix: a command that runs others, elsewhere.
     """
 
-    def __init__(self, module: str, timeout: float, environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.module, self.timeout, self.environment = module, timeout, environment
+    def __init__(
+        self,
+        module: str,
+        timeout: float,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        prefix: Sequence[str] = (),
+    ) -> None:
+        self.module, self.timeout, self.environment, self.prefix = module, timeout, environment, prefix
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -37,6 +43,12 @@ class Worker:
         line, reason = self._ask(json.dumps(request).encode() + b"\n")
         answer: dict[str, Any] = json.loads(line) if line else {"error": reason}
         return answer
+
+    def kill(self) -> None:
+        """End the process from another thread: a request that waits for its answer has this for one."""
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the process; a later request starts a new one."""
@@ -82,7 +94,7 @@ class Worker:
             environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                            **self.environment}  # fmt: skip
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module],
+                [*self.prefix, sys.executable, "-m", self.module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

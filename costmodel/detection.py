@@ -23,7 +23,7 @@ _OTHERS: dict[str, type] = {"alpha-beta": AlphaBeta, "wire-bytes": WireBytes, "m
 DEFAULT = "EGGSHARD_COST_MODEL"
 #: The presets that stand for devices of a kind that none has, by JAX's name of their platform.
 _NEAREST = {"gpu": "h100-node", "tpu": "tpu-v5e"}
-_HOST = "cpu-host"
+_HOST, _HOST_LEVEL = "cpu-host", "host"
 
 
 def machines_folder() -> Path:
@@ -33,9 +33,16 @@ def machines_folder() -> Path:
 
 
 def calibrated_file(devices: Sequence[Any]) -> Path:
-    """The file of the machine that these devices are: by their kind and number."""
+    """The file of the machine that these devices are: by their kind and number, and of how many processes they are."""
     kind = re.sub(r"[^a-z0-9]+", "-", str(devices[0].device_kind).lower()).strip("-")
-    return machines_folder() / f"{kind}-{len(devices)}.toml"
+    processes = processes_of(devices)
+    number = f"{processes}x{len(devices) // processes}" if processes > 1 else str(len(devices))
+    return machines_folder() / f"{kind}-{number}.toml"
+
+
+def processes_of(devices: Sequence[Any]) -> int:
+    """How many processes the devices belong to."""
+    return len({getattr(device, "process_index", 0) for device in devices})
 
 
 def detect(devices: Sequence[Any] | None = None) -> Machine:
@@ -82,9 +89,12 @@ def _made_by_jax() -> Sequence[Any]:
 
 
 def preset_of(devices: Sequence[Any]) -> Machine:
-    """The preset with these devices; CostModelError where none has any of this kind."""
+    """The preset with these devices; CostModelError where none has any of this kind.
+
+    Where the inner level is a host, it has as many of them as a process has.
+    """
     kind = devices[0].device_kind
-    nodes = len({getattr(d, "process_index", 0) for d in devices})
+    nodes = processes_of(devices)
     fitting = [m for m in map(preset, presets()) if kind in m.devices]
     if not fitting:
         raise CostModelError(
@@ -92,7 +102,11 @@ def preset_of(devices: Sequence[Any]) -> Machine:
             f"are {', '.join(presets())}"
         )
     several = nodes > 1 or len(devices) > (fitting[0].levels[0].units or len(devices))
-    return max(fitting, key=lambda m: len(m.levels)) if several else min(fitting, key=lambda m: len(m.levels))
+    found = max(fitting, key=lambda m: len(m.levels)) if several else min(fitting, key=lambda m: len(m.levels))
+    inner, *outer = found.levels
+    if inner.name == _HOST_LEVEL and outer:
+        found = replace(found, levels=(replace(inner, units=max(1, len(devices) // nodes)), *outer))
+    return found
 
 
 def named(name: str) -> CostModel:

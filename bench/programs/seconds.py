@@ -31,6 +31,7 @@ from bench.programs.solvers import (
 )
 from bench.programs.spellings import FIVE_POINT, NINE_POINT, by_pad, by_shift, repeated, roll
 from bench.programs.training import (
+    Weights,
     adam_step,
     gated_layer,
     gated_weights,
@@ -81,15 +82,21 @@ def residual_network(x: Array, *weights: Array) -> Array:
     return jnp.mean(x, (1, 2)) @ weights[-1]
 
 
-def _classified(function: Callable[..., Array]) -> Callable[..., Any]:
-    """A step of gradient descent on the cross entropy: takes images, labels and weights."""
+def classified(
+    function: Callable[..., Array], summed: Callable[[Weights], Weights] = lambda gradients: gradients
+) -> Callable[..., Any]:
+    """A step of gradient descent on the cross entropy: takes images, labels and weights.
 
-    def loss(weights: Any, x: Array, labels: Array) -> Array:
+    ``summed`` is as that of `momentum_step`.
+    """
+
+    def loss(weights: Weights, x: Array, labels: Array) -> Array:
         scores = jax.nn.log_softmax(function(x, *weights))
         return -jnp.mean(jnp.take_along_axis(scores, labels[:, None], 1))
 
     def step(x: Array, labels: Array, *weights: Array) -> Any:
-        return tuple(w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights, x, labels), strict=True))
+        gradients = summed(jax.grad(loss)(weights, x, labels))
+        return tuple(w - 0.1 * g for w, g in zip(weights, gradients, strict=True))
 
     return step
 
@@ -155,11 +162,11 @@ def _dense() -> dict[str, _Row]:
             scanned(gated),
             "x - -",
         ),
-        "residual network": ("8", (images, labels, *filters), _classified(residual_network), specs(filters)),
+        "residual network": ("8", (images, labels, *filters), classified(residual_network), specs(filters)),
         "vision transformer": (
             "8",
             ("32x64x64x3: x - - -", "int32 32: x", *vit),
-            _classified(vision_transformer),
+            classified(vision_transformer),
             specs(vit),
         ),
         "mixture of experts": ("8", (tokens, *experts), mixture(8, 256), "x - -"),

@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 
-def conjugate_gradients(b: Array) -> Array:
-    """Twenty iterations on a five-point matrix, inner products by `jnp.vdot`."""
+def _padded(u: Array) -> Array:
+    return jnp.pad(u, 1)
+
+
+def conjugate_gradients(
+    b: Array, padded: Callable[[Array], Array] = _padded, vdot: Callable[[Array, Array], Array] = jnp.vdot
+) -> Array:
+    """Twenty iterations on a five-point matrix, inner products by `jnp.vdot`.
+
+    Code for one device says what lies around its part, and how inner products add up.
+    """
 
     def apply(u: Array) -> Array:
-        q = jnp.pad(u, 1)
+        q = padded(u)
         return 4.1 * u - q[:-2, 1:-1] - q[2:, 1:-1] - q[1:-1, :-2] - q[1:-1, 2:]
 
     def step(_: Any, state: Any) -> Any:
         x, r, p, rho = state
         q = apply(p)
-        alpha = rho / jnp.vdot(p, q)
+        alpha = rho / vdot(p, q)
         x, r = x + alpha * p, r - alpha * q
-        new = jnp.vdot(r, r)
+        new = vdot(r, r)
         return x, r, r + new / rho * p, new
 
-    return lax.fori_loop(0, 20, step, (jnp.zeros_like(b), b, b, jnp.vdot(b, b)))[0]
+    return lax.fori_loop(0, 20, step, (jnp.zeros_like(b), b, b, vdot(b, b)))[0]
 
 
-def multigrid(u: Array, f: Array) -> Array:
+def multigrid(u: Array, f: Array, padded: Callable[[Array], Array] = _padded) -> Array:
     """One V-cycle of four levels for Poisson's equation: Jacobi, restriction by means, piecewise prolongation."""
 
     def smooth(u: Array, f: Array, times: int) -> Array:
         for _ in range(times):
-            q = jnp.pad(u, 1)
+            q = padded(u)
             u = u + 0.2 * (f - (4 * u - q[:-2, 1:-1] - q[2:, 1:-1] - q[1:-1, :-2] - q[1:-1, 2:]))
         return u
 
     def cycle(u: Array, f: Array, level: int) -> Array:
         u = smooth(u, f, 2)
         if level:
-            q = jnp.pad(u, 1)
+            q = padded(u)
             r = f - (4 * u - q[:-2, 1:-1] - q[2:, 1:-1] - q[1:-1, :-2] - q[1:-1, 2:])
             n, m = r.shape
             coarse = r.reshape(n // 2, 2, m // 2, 2).sum((1, 3))
@@ -142,16 +152,21 @@ def navier_stokes(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Arra
     return u - d(p, 1), v - d(p, 0), p
 
 
+def variable_step(u: Array, k: Array) -> Array:
+    """A step of diffusion whose coefficient differs from place to place."""
+    q, kk = jnp.pad(u, 1), jnp.pad(k, 1)
+    c, kc = q[1:-1, 1:-1], kk[1:-1, 1:-1]
+    moved = 0.0
+    for rows, columns in ((slice(None, -2), slice(1, -1)), (slice(2, None), slice(1, -1)),
+                          (slice(1, -1), slice(None, -2)), (slice(1, -1), slice(2, None))):  # fmt: skip
+        moved += (kc + kk[rows, columns]) * (q[rows, columns] - c)
+    return u + 0.05 * moved
+
+
 def variable_coefficients(u: Array, k: Array) -> Array:
-    """Six steps of diffusion whose coefficient differs from place to place."""
+    """Six such steps."""
     for _ in range(6):
-        q, kk = jnp.pad(u, 1), jnp.pad(k, 1)
-        c, kc = q[1:-1, 1:-1], kk[1:-1, 1:-1]
-        moved = 0.0
-        for rows, columns in ((slice(None, -2), slice(1, -1)), (slice(2, None), slice(1, -1)),
-                              (slice(1, -1), slice(None, -2)), (slice(1, -1), slice(2, None))):  # fmt: skip
-            moved += (kc + kk[rows, columns]) * (q[rows, columns] - c)
-        u = u + 0.05 * moved
+        u = variable_step(u, k)
     return u
 
 

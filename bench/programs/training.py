@@ -19,6 +19,8 @@ from jax.sharding import PartitionSpec
 from bench.programs import BenchProgram
 from bench.programs.matmul import mlp
 
+Weights = tuple[Array, ...]
+
 _define = partial(BenchProgram.define, family="training", own_inputs=True)
 
 #: Weights of `gated_layer`: what they are between, as letters of `sizes`.
@@ -83,31 +85,57 @@ def stacked(layer: Callable[..., Array], weights: int) -> Callable[..., Array]:
     return apply
 
 
-def momentum_step(function: Callable[..., Array], rate: float = 1e-2) -> Callable[..., Any]:
-    """One step of momentum on the mean square error: takes x, target, weights, and as many momenta."""
+def _as_is(arrays: Weights) -> Weights:
+    return arrays
+
+
+def momentum_step(
+    function: Callable[..., Array],
+    rate: float = 1e-2,
+    whole: Callable[[Weights], Weights] = _as_is,
+    summed: Callable[[Weights], Weights] = _as_is,
+) -> Callable[..., Any]:
+    """One step of momentum on the mean square error: takes x, target, weights, and as many momenta.
+
+    Code for one device says how it comes by ``whole`` weights, and how gradients of its examples are ``summed``.
+    """
 
     def apply(x: Array, target: Array, *state: Array) -> Any:
         weights, momenta = state[: len(state) // 2], state[len(state) // 2 :]
-        gradients = jax.grad(lambda held: jnp.mean((function(x, *held) - target) ** 2))(weights)
+        loss = _squared_error(function, x, target)
+        gradients = summed(jax.grad(loss)(whole(weights)))
         momenta = tuple(0.9 * m + g for m, g in zip(momenta, gradients, strict=True))
         return tuple(w - rate * m for w, m in zip(weights, momenta, strict=True)), momenta
 
     return apply
 
 
-def adam_step(function: Callable[..., Array], rate: float = 1e-3) -> Callable[..., Any]:
-    """One step of Adam on the mean square error: takes x, target, weights, first moments, roots of the second ones."""
+def adam_step(
+    function: Callable[..., Array],
+    rate: float = 1e-3,
+    whole: Callable[[Weights], Weights] = _as_is,
+    summed: Callable[[Weights], Weights] = _as_is,
+) -> Callable[..., Any]:
+    """One step of Adam on the mean square error: takes x, target, weights, first moments, roots of the second ones.
+
+    ``whole`` and ``summed`` are as those of `momentum_step`.
+    """
 
     def apply(x: Array, target: Array, *state: Array) -> Any:
         n = len(state) // 3
         weights, first, roots = state[:n], state[n : 2 * n], state[2 * n :]
-        gradients = jax.grad(lambda held: jnp.mean((function(x, *held) - target) ** 2))(weights)
+        loss = _squared_error(function, x, target)
+        gradients = summed(jax.grad(loss)(whole(weights)))
         first = tuple(0.9 * m + 0.1 * g for m, g in zip(first, gradients, strict=True))
         roots = tuple(jnp.sqrt(0.99 * r * r + 0.01 * g * g) for r, g in zip(roots, gradients, strict=True))
         moved = (w - rate * m / (r + 1e-3) for w, m, r in zip(weights, first, roots, strict=True))
         return tuple(moved), first, roots
 
     return apply
+
+
+def _squared_error(function: Callable[..., Array], x: Array, target: Array) -> Callable[[Weights], Array]:
+    return lambda held: jnp.mean((function(x, *held) - target) ** 2)
 
 
 def mixture(experts: int, capacity: int) -> Callable[..., Array]:

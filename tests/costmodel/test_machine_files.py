@@ -147,11 +147,16 @@ def devices(kind: str, count: int, processes: int = 1) -> list[SimpleNamespace]:
     ("kind", "count", "processes", "name"),
     [("TPU v5 lite", 16, 1, "tpu-v5e"), ("TPU v5p", 8, 1, "tpu-v5p"), ("NVIDIA H100 80GB HBM3", 8, 1, "h100-node"),
      ("NVIDIA H100 80GB HBM3", 16, 2, "h100-cluster"), ("AMD Instinct MI300X", 8, 1, "mi300x-node"),
-     ("cpu", 8, 1, "cpu-host")],
+     ("cpu", 8, 1, "cpu-host"), ("cpu", 8, 4, "cpu-cluster")],
 )
 def test_detection(monkeypatch, tmp_path: Path, kind: str, count: int, processes: int, name: str) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert detect(devices(kind, count, processes)).name == name
+
+
+def test_a_host_has_as_many_devices_as_a_process(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert detect(devices("cpu", 8, 4)).levels[0].units == 2
 
 
 def test_detection_finds_what_was_calibrated_first(monkeypatch, tmp_path: Path) -> None:

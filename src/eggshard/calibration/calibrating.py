@@ -8,12 +8,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eggshard.calibration.fitting import KindError, errors, fitted
 from eggshard.calibration.measuring import measure, rounds
 from eggshard.calibration.samples import HOST_SIZES, SIZES, samples
-from eggshard.costmodel.detection import calibrated_file, preset_of
-from eggshard.costmodel.machine import Machine
-from eggshard.costmodel.machine_files import preset
+from eggshard.costmodel.detection import calibrated_file, preset_of, processes_of
+from eggshard.costmodel.machine import Level, Machine
+from eggshard.costmodel.machine_files import parse, preset
 from eggshard.costmodel.machine_text import to_toml
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
@@ -46,6 +48,9 @@ def calibrate(
     sizes: bytes per device (by default to 4 MiB on a CPU, to 256 MiB elsewhere). groups: devices per collective (by
     default all that divide their number). repeats: how often each case is timed. progress: called with what was run,
     and how many runs of how many are done.
+
+    Devices of several processes are all that these have, as many in each, in their order: all processes call this, and
+    get the same machine, whose inner level is what joins the devices of one.
     """
     if devices is None:
         import jax
@@ -56,12 +61,15 @@ def calibrate(
             "calibration takes two devices or more; on a CPU give JAX some, e.g. `eggshard calibrate --devices 8`")
     if repeats < 1:
         raise CostModelError(f"calibration repeats each case at least once, not {repeats} times")
+    own = _per_process(devices)
     try:
         base = preset_of(devices)
     except CostModelError:
         base = preset("cpu-host")
+    if 1 < own < len(devices) and len(base.levels) == 1:
+        base = _of_hosts(base, own)
     usual = HOST_SIZES if getattr(devices[0], "platform", "cpu") == "cpu" else SIZES
-    found = samples(len(devices), sorted(sizes or usual), groups)
+    found = samples(len(devices), sorted(sizes or usual), groups, own)
     done, total = 0, len(found) * rounds(repeats)
 
     def advance(what: str) -> None:
@@ -71,12 +79,53 @@ def calibrate(
 
     measured = measure(found, devices, repeats, advance)
     name = calibrated_file(devices).stem
-    machine = _general(fitted(base, measured))
+    machine = _of_all(_general(fitted(base, measured)))
     source = f"eggshard calibrate, {date.today()}: {len(devices)} x {devices[0].device_kind}"
     kept = {k: v for k, v in base.sources.items() if not k.startswith(("compute", "protocols"))}
     machine = replace(machine, name=name, devices=(devices[0].device_kind,), disagreements=(),
                       sources={**kept, "compute": source, "protocols": source})
     return Calibration(machine, tuple(measured), tuple(errors(machine, measured)))
+
+
+def _per_process(devices: Sequence[Any]) -> int:
+    """Devices of each process; CostModelError where they are not all that the processes have, in order."""
+    processes = processes_of(devices)
+    own = len(devices) // processes
+    if processes > 1:
+        import jax
+
+        order = [device.process_index for device in devices]
+        if list(devices) != jax.devices() or order != [i for i in range(processes) for _ in range(own)]:
+            raise CostModelError(
+                f"calibration of {processes} processes takes all of their devices, as many of each, in the order of "
+                "jax.devices(); to calibrate one host run it in a program of one process")
+    return own
+
+
+def _of_all(machine: Machine) -> Machine:
+    """The machine as the first of several processes fitted it: seconds are the same on all, rounding may differ."""
+    import jax
+
+    if jax.process_count() == 1:
+        return machine
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    text = np.frombuffer(to_toml(machine).encode(), np.uint8)
+    padded = np.zeros(int(broadcast_one_to_all(np.int32(len(text)))), np.uint8)
+    padded[: len(text)] = text[: len(padded)]
+    return parse(bytes(np.asarray(broadcast_one_to_all(padded))).decode(), "the first process's machine")
+
+
+def _of_hosts(machine: Machine, devices: int) -> Machine:
+    """A machine of one level as a host of so many devices, and hosts joined by a network that is to be fitted.
+
+    Each level has one algorithm, so that what a collective needs of either can be told apart.
+    """
+    (host,) = machine.levels
+    one = ("ring", "direct")
+    network = replace(host.fabric, bandwidth=host.fabric.bandwidth / 10, latency=10 * host.fabric.latency)
+    return replace(machine, levels=(replace(host, units=devices, algorithms=one),
+                                    Level("network", network, algorithms=one)))
 
 
 def _general(machine: Machine) -> Machine:

@@ -26,8 +26,13 @@ def calibrate(
     sizes: Annotated[str, typer.Option("--sizes", help="Bytes per device, e.g. 1KiB,64KiB,4MiB.")] = "",
     groups: Annotated[str, typer.Option("--groups", help="Devices per collective, e.g. 2,8.")] = "",
     repeats: Annotated[int, typer.Option("--repeats", help="How often each case is timed.")] = 7,
+    launcher: Annotated[str, typer.Option("--launcher", help="Join the processes that a launcher started: auto, or "
+                                          "its name in jax.distributed, such as slurm or mpi4py.")] = "",
 ) -> None:
-    """Measure collectives, halo exchanges and local ops on the devices present, and fit a cost model to them."""
+    """Measure collectives, halo exchanges and local ops on the devices present, and fit a cost model to them.
+
+    In a program of several processes all of them run this, and each writes the same file.
+    """
     if devices:
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={devices}".strip()
@@ -40,9 +45,12 @@ def calibrate(
     from eggshard.calibration.calibrating import calibrate as run
     from eggshard.costmodel.detection import calibrated_file
 
-    console = Console()
+    if launcher:
+        jax.distributed.initialize(cluster_detection_method=None if launcher == "auto" else launcher)
+    first = jax.process_index() == 0
+    console = Console(quiet=not first)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=Console(stderr=True), disable=not (first and console.is_terminal)) as bar:
         task = bar.add_task("measuring", total=None)
 
         def progress(what: str, done: int, total: int) -> None:

@@ -39,7 +39,8 @@ _AT_ONCE = (1, 4, 16, 64)
 #: Flops per byte that differ by no more than this factor tell nothing of flops.
 _PROPORTIONAL = 1.5
 
-#: A protocol, seconds of latency and seconds per byte of its algorithms, ``[steps, algorithms]``.
+#: A protocol, seconds of latency and seconds per byte of its algorithms, ``[steps, algorithms, levels]``: on each level
+#: of the machine, or, where a level has several algorithms, on all of them together.
 _Needs = tuple[Protocol, np.ndarray, np.ndarray]
 
 
@@ -47,7 +48,8 @@ class _Kind(NamedTuple):
     """Logarithms of what one kind of collective is fitted by.
 
     at, by: where its line bends, and by how much (`_bent`). memory: seconds per byte touched. run: seconds per piece of
-    memory copied. ways: of each protocol its launch and its factors of latency and of seconds per byte, ``[ways, 3]``.
+    memory copied. ways: of each protocol its launch, and by level its factors of latency and of seconds per byte,
+    ``[ways, 1 + 2 levels]``.
     """
 
     at: float
@@ -57,10 +59,10 @@ class _Kind(NamedTuple):
     ways: np.ndarray
 
     @staticmethod
-    def of(parameters: np.ndarray) -> _Kind:
-        """Unpack a parameter vector as `vector` packs it."""
-        at, by, memory, run, *ways = parameters.tolist()
-        return _Kind(at, by, memory, run, np.array(ways).reshape(-1, 3))
+    def of(parameters: np.ndarray, ways: int) -> _Kind:
+        """Unpack a parameter vector of so many protocols as `vector` packs it."""
+        at, by, memory, run, *rest = parameters.tolist()
+        return _Kind(at, by, memory, run, np.array(rest).reshape(ways, -1))
 
     @property
     def vector(self) -> np.ndarray:
@@ -152,12 +154,13 @@ class _Columns(NamedTuple):
 
     def prices(self, parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
         """Seconds by the protocol that is the fastest for each step."""
-        logs = _Kind.of(parameters)
+        logs = _Kind.of(parameters, len(needs))
         way = _bent(bend, logs.at, logs.by)
         best = np.full(len(self.wire), np.inf)
-        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(logs.ways), strict=True):
-            carried = way.carrying(self.wire[:, None], self.messages[:, None], byte * load, np.maximum)
-            found = self.messages[:, None] * (launch + hop * latency) + carried
+        for (_, latency, load), (launch, *factors) in zip(needs, np.exp(logs.ways), strict=True):
+            hop, byte = np.split(np.array(factors), 2)
+            carried = way.carrying(self.wire[:, None], self.messages[:, None], (byte * load).max(-1), np.maximum)
+            found = self.messages[:, None] * (launch + (hop * latency).sum(-1)) + carried
             best = np.minimum(best, found.min(axis=1))
         prices: np.ndarray = best + self.touched * np.exp(logs.memory) + self.runs * np.exp(logs.run)
         return prices
@@ -167,11 +170,17 @@ class _Columns(NamedTuple):
         order, floor = np.argsort(self.wire), float(self.seconds.min())
         ways = []
         for (_, latency, load), part in zip(needs, np.array_split(order, len(needs)), strict=True):
-            at = part[len(part) // 2:]
-            factor = float(np.median(self.seconds[at] / (self.wire[at] * load[at].min(axis=1))))
             launch = 0.5 * float(np.median(self.seconds[part[: max(1, len(part) // 3)]]))
-            hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
-            ways.append((max(launch, floor / 4), hop, factor))
+            hops, factors = [], []
+            for level in range(load.shape[-1]):
+                outermost = (load[..., level].min(1) > 0) & ~(load[..., level + 1:].min(1) > 0).any(-1)
+                at = part[outermost[part]]
+                at = at[len(at) // 2:]
+                per_byte = self.seconds[at] / (self.wire[at] * load[at, :, level].min(1))
+                factors.append(float(np.median(per_byte)) if len(at) else 1.0)
+                waits = latency[..., level].min(1)
+                hops.append(floor / 4 / float(np.median(waits[waits > 0])) if waits.any() else 1.0)
+            ways.append((max(launch, floor / 4), *hops, *factors))
         memory, run = (math.log(0.1 * float(np.min(self.seconds / np.maximum(w, 1e-9))))
                        for w in (self.touched, self.runs))
         return _Kind(*_bend(bend, self.wire / self.messages, self.seconds / self.messages), memory, run, np.log(ways))
@@ -192,23 +201,34 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
         fixed = [*(() if bend else _BEND), *(() if columns.runs.any() else (_RUN,))]
         for needs in ([known[0]] * (i + 1) + known[1:j + 1] for i in range(_PROTOCOLS) for j in range(len(known))):
             # Three measured steps or more for each parameter.
-            if 3 * (3 * len(needs) + len(_Kind._fields) - 1 - len(fixed)) > len(rows) and (len(needs) > 1 or bend):
+            each = 1 + 2 * needs[0][1].shape[-1]
+            if 3 * (each * len(needs) + len(_Kind._fields) - 1 - len(fixed)) > len(rows) and (len(needs) > 1 or bend):
                 continue
             price = partial(columns.prices, needs=needs, bend=bend)
             fit, worth = _least_squares(price, columns.start(needs, bend).vector, columns.seconds, fixed)
-            fits.append((worth + math.log(len(rows)) * (needs[0][0].at_once > 1), needs, _Kind.of(fit), bend))
+            worth += math.log(len(rows)) * (needs[0][0].at_once > 1)
+            fits.append((worth, needs, _Kind.of(fit, len(needs)), bend))
     _, needs, best, bend = min(fits, key=lambda fit: fit[0])
     bent = _bent(bend, best.at, best.by)
     if not (min(bent.cache, bent.part) < columns.wire.max() and bent.spill > 1.01 * (bend == "cache")):
         bent = Protocol()
     run = _short(math.exp(best.run)) if columns.runs.any() else 0.0
     return [
-        replace(way, name=f"{kind} {i + 1}" if needs[1:] else kind, launch=_short(launch), latency=_short(hop),
-                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(math.exp(-best.memory)), run=run,
+        replace(way, name=f"{kind} {i + 1}" if needs[1:] else kind, launch=_short(launch),
+                latency=_by_level(machine, hop), bandwidth=_by_level(machine, 1 / byte), kinds=(kind,),
+                memory=_short(math.exp(-best.memory)), run=run,
                 cache=_short(bent.cache), spill=_short(bent.spill), channel=_short(bent.channel),
                 part=_short(bent.part))
-        for i, ((way, *_), (launch, hop, byte)) in enumerate(zip(needs, np.exp(best.ways), strict=True))
+        for i, ((way, *_), (launch, *factors)) in enumerate(zip(needs, np.exp(best.ways), strict=True))
+        for hop, byte in [np.split(np.array(factors), 2)]
     ]
+
+
+def _by_level(machine: Machine, factors: np.ndarray) -> float | dict[str, float]:
+    """Factors as protocols have them: one for all levels, or of each by its name."""
+    if len(factors) == 1:
+        return _short(float(factors[0]))
+    return {level.name: _short(float(factor)) for level, factor in zip(machine.levels, factors, strict=True)}
 
 
 def _bent(bend: str, at: float, by: float) -> Protocol:
@@ -245,7 +265,19 @@ def _needs(machine: Machine, way: Protocol, steps: Sequence[StepInfo]) -> _Needs
     filled = [[*found, *[found[-1]] * (most - len(found))] for found in options]
     latency, load = (np.array([[getattr(o, name) for o in found] for found in filled]) for name in
                      ("latency", "per_byte"))
+    if most > 1 or len(machine.levels) == 1:
+        return way, latency[..., None], load[..., None]
+    alone = [[_alone(machine, way, level.name).options(step)[0] for step in steps] for level in machine.levels]
+    latency, load = (np.array([[getattr(o, name) for o in found] for found in alone]).T[:, None] for name in
+                     ("latency", "per_byte"))
     return way, latency, load
+
+
+def _alone(machine: Machine, way: Protocol, level: str) -> Machine:
+    """The machine with a protocol to which all levels but one cost nothing."""
+    others = [other.name for other in machine.levels if other.name != level]
+    free = replace(way, latency=dict.fromkeys(others, 0.0), bandwidth=dict.fromkeys(others, math.inf))
+    return replace(machine, protocols=(free,))
 
 
 def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:

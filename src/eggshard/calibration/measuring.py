@@ -2,8 +2,9 @@
 
 One program runs a step several times in a row, on separate operands and into separate results, and another runs it
 once; the difference is the time of the other runs, without the overhead of a call. Results are fresh memory, as in a
-plan, where a loop on the device would reuse it. All cases are timed in turn over several rounds, which spreads noise
-from other load over all of them; the median counts.
+plan, where a loop on the device would reuse it. Where devices are of several processes, a step takes as long as on the
+slowest, which all of them are told: what they time next must be the same. All cases are timed in turn over several
+rounds, which spreads noise from other load over all of them; the median counts.
 """
 
 from __future__ import annotations
@@ -141,13 +142,25 @@ def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any
     keys = [(mesh, t, inputs[:i].count(t)) for i, t in enumerate(inputs)]
     for key, sharding in zip(keys, at, strict=True):
         if key not in known:
-            known[key] = jax.device_put(np.ones(key[1].shape, numpy_dtype(key[1].dtype)), sharding)
+            ones = np.ones(key[1].shape, numpy_dtype(key[1].dtype))
+            known[key] = jax.make_array_from_callback(ones.shape, sharding, lambda at, ones=ones: ones[at])
     arrays = [known[key] for key in keys]
 
     def call() -> float:
         began = time.perf_counter()
         jax.block_until_ready(function(*arrays))
-        return time.perf_counter() - began
+        return slowest(time.perf_counter() - began)
 
     call()
     return call
+
+
+def slowest(seconds: float) -> float:
+    """The most that any process of this program took; all of them ask."""
+    import jax
+
+    if jax.process_count() == 1:
+        return seconds
+    from jax.experimental.multihost_utils import process_allgather
+
+    return float(np.max(process_allgather(np.float32(seconds))))

@@ -57,10 +57,34 @@ class Sample:
         return self.action.result(self.mesh, self.operands)
 
 
-def samples(devices: int, sizes: Sequence[int] = SIZES, groups: Sequence[int] = ()) -> list[Sample]:
+@dataclass(frozen=True)
+class Groups:
+    """How the devices are grouped: so many to a group, whose numbers lie ``stride`` apart."""
+
+    devices: int
+    size: int
+    stride: int = 1
+
+    @property
+    def mesh(self) -> Mesh:
+        """A mesh along whose axis ``group`` each of the groups lies."""
+        outer = {"rest": self.devices // self.size // self.stride, "group": self.size}
+        return Mesh(outer if self.stride == 1 else {**outer, "beside": self.stride})
+
+    def pairs(self, within: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """Pairs of positions in a group as pairs of devices, in every group."""
+        span = self.size * self.stride
+        return tuple((first + beside + s * self.stride, first + beside + t * self.stride)
+                     for first in range(0, self.devices, span) for beside in range(self.stride) for s, t in within)
+
+
+def samples(
+    devices: int, sizes: Sequence[int] = SIZES, groups: Sequence[int] = (), per_process: int = 0
+) -> list[Sample]:
     """The steps to time on so many devices: each kind at each size and for each group size.
 
     sizes: bytes of f32 per device. groups: group sizes (by default all that divide the number of devices).
+    per_process: devices of each process where there are several: groups of one device of each are timed, too.
     """
     groups = tuple(groups) or tuple(g for g in range(2, devices + 1) if devices % g == 0)
     bad = [g for g in groups if g < 2 or devices % g]
@@ -69,18 +93,20 @@ def samples(devices: int, sizes: Sequence[int] = SIZES, groups: Sequence[int] = 
     if not sizes or min(sizes) < 4 * max(groups, default=1) ** 2:
         raise CostModelError(f"sizes {list(sizes)} are bytes per device, at least 4 for each pair of a group's devices")
     out: list[Sample] = []
+    grouped = [Groups(devices, group) for group in groups]
+    if 1 < per_process < devices:
+        grouped.append(Groups(devices, devices // per_process, per_process))
     for size in sizes:
-        for group in groups:
-            mesh = Mesh({"rest": devices // group, "group": group})
-            out += (Sample(mesh, action, (type_,)) for action, type_ in _collectives(devices, group, size // 4))
+        for each in grouped:
+            out += (Sample(each.mesh, action, (type_,)) for action, type_ in _collectives(each, size // 4))
         out += _local(Mesh({"rest": 1, "group": devices}), size // 4)
     return out
 
 
-def _collectives(devices: int, group: int, elements: int) -> Iterator[tuple[Action, TensorType]]:
+def _collectives(groups: Groups, elements: int) -> Iterator[tuple[Action, TensorType]]:
     """Those over ``group``: along the rows of a matrix as square as can be, whose parts are whole pieces of memory,
     along its columns, whose parts are many short ones, and along the middle of an array of rank 3: few long ones."""
-    over = ("group",)
+    over, group = ("group",), groups.size
     rows = group
     while 4 * rows * rows <= elements:
         rows *= 2
@@ -88,7 +114,7 @@ def _collectives(devices: int, group: int, elements: int) -> Iterator[tuple[Acti
     block = TensorType((group, group, elements // group // group), "f32")
     ring = tuple((i, (i + 1) % group) for i in range(group))
     yield AllReduce(over, "add"), whole
-    yield CollectivePermute(_pairs(ring, devices, group), over), whole
+    yield CollectivePermute(groups.pairs(ring), over), whole
     for dim, array in ((0, whole), (1, whole), (1, block)):
         along = ((dim, over),)
         yield AllGather(along), _part(array, dim, group)
@@ -97,7 +123,7 @@ def _collectives(devices: int, group: int, elements: int) -> Iterator[tuple[Acti
     for dim in (0, 1):
         along = ((dim, over),)
         yield Slice(along), whole
-        yield _exchange(devices, group, dim, whole), whole
+        yield _exchange(groups, dim, whole), whole
         yield _halo(group, dim, whole), whole
 
 
@@ -105,19 +131,15 @@ def _part(whole: TensorType, dim: int, group: int) -> TensorType:
     return whole.with_shape(tuple(n // group if d == dim else n for d, n in enumerate(whole.shape)))
 
 
-def _pairs(ring: Sequence[tuple[int, int]], devices: int, group: int) -> tuple[tuple[int, int], ...]:
-    """Pairs of every group of consecutive devices."""
-    return tuple((first + s, first + t) for first in range(0, devices, group) for s, t in ring)
-
-
-def _exchange(devices: int, group: int, dim: int, whole: TensorType) -> Exchange:
+def _exchange(groups: Groups, dim: int, whole: TensorType) -> Exchange:
     """Every device hands its part number i to the device i places on."""
+    group = groups.size
     piece = _part(whole, dim, group).shape
 
     def at(part: int) -> tuple[tuple[int, ...], ...]:
-        return (tuple(part * piece[dim] if d == dim else 0 for d in range(whole.rank)),) * devices
+        return (tuple(part * piece[dim] if d == dim else 0 for d in range(whole.rank)),) * groups.devices
 
-    rounds = tuple(Round(_pairs([(i, (i + k) % group) for i in range(group)], devices, group), at(k), at(k))
+    rounds = tuple(Round(groups.pairs([(i, (i + k) % group) for i in range(group)]), at(k), at(k))
                    for k in range(group))
     return Exchange(piece, whole.shape, rounds[1:], rounds[:1], ("group",))
 
