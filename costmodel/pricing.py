@@ -250,50 +250,6 @@ class Weighted(Pricer):
         return self.base.program(plan)
 
 
-class Shared(Pricer):
-    """Prices at which all-reduces pay for their data alone, as if they all shared the latency of one.
-
-    However they are joined, they cost no less: joint steps pay one latency, and for their data no less than the share
-    of a step of any size (`_MUCH`), or than what more data costs more.
-    """
-
-    #: So many times the data stands for any amount of it: the latency is nothing beside it.
-    _MUCH = 1e9
-
-    def __init__(self, base: Pricer):
-        super().__init__(base.model, base.mesh)
-        self.base = base
-
-    def latency(self, axes: tuple[str, ...]) -> float:
-        """The price of an all-reduce of nothing."""
-        return self.base.info(StepInfo("all-reduce", self.mesh, axes=axes, group=self.mesh.count(axes), messages=1))
-
-    def info(self, step: StepInfo) -> float:
-        if step.kind != "all-reduce":
-            return self.base.info(step)
-        much, none = self.base.info(_times(step, self._MUCH)), self.base.info(_times(step, 0.0))
-        return max(0.0, min(much / self._MUCH, self.base.info(step) - none))
-
-    def many(self, steps: StepColumns) -> np.ndarray:
-        prices = self.base.many(steps)
-        for row in np.flatnonzero(np.array([head.kind == "all-reduce" for head in steps.heads])[steps.head]):
-            prices[row] = self.info(steps.step(int(row)))
-        return prices
-
-    def know(self, steps: Iterable[StepInfo]) -> None:
-        self.base.know(steps)
-
-    def __call__(self, action: Action, *operands: TensorType) -> float:
-        inside = isinstance(action, (Loop, Branch))
-        return self.base(action, *operands) if inside else super().__call__(action, *operands)
-
-
-def _times(step: StepInfo, times: float) -> StepInfo:
-    """The step with so many times the data."""
-    return replace(step, wire_bytes=times * step.wire_bytes, memory_bytes=times * step.memory_bytes,
-                   copied_bytes=times * step.copied_bytes, runs=times * step.runs)
-
-
 class Chains(Pricer):
     """Prices of which those of steps that wait for one another add up to no more than the time of the schedule.
 

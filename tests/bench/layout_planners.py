@@ -14,7 +14,7 @@ class Plan:
     kernel: Kernel
     cost: float
     given_cost: float
-    gap: float = 0.0
+    search_gap: float = 0.0
     capped: bool = False
 
 

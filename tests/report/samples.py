@@ -51,12 +51,12 @@ func.func @chain(%a: tensor<256x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [
 
 @cache
 def mlp() -> Plan:
-    return eggshard.optimize(MLP)
+    return eggshard.optimize(MLP, cost_model="alpha-beta")
 
 
 @cache
 def chain() -> Plan:
-    return eggshard.optimize(CHAIN)
+    return eggshard.optimize(CHAIN, cost_model="alpha-beta")
 
 
 def scan() -> Any:

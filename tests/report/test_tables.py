@@ -26,7 +26,7 @@ func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"},
 
 
 def test_a_long_plan_shows_what_communicates() -> None:
-    plan = eggshard.optimize(CHAIN)
+    plan = eggshard.optimize(CHAIN, cost_model="alpha-beta")
     assert len(tables.folded(plan)) == len(plan.steps) == 4
     with mock.patch.object(tables, "LONG", 3):
         rows = tables.folded(plan)

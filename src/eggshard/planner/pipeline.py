@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from eggshard.costmodel.pricing import Pricer, Shared
+from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.schedule import scheduled as in_order
 from eggshard.egraph.graph import EGraph
 from eggshard.egraph.rules import Rule
 from eggshard.egraph.saturate import saturate as saturated_graph
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.plan.record import Search
-from eggshard.planner.buckets import in_buckets
 from eggshard.planner.context import Context
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.encode import Computed, Encoder
@@ -28,8 +27,9 @@ from eggshard.planner.encoding.widening import Widener
 from eggshard.planner.hints import is_partly_manual
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
-from eggshard.planner.overlapped import fastest
 from eggshard.planner.progress import timed
+from eggshard.planner.repricing.buckets import Shared, in_buckets
+from eggshard.planner.repricing.overlapped import fastest
 from eggshard.planner.state import Decoded, Encoded, Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region

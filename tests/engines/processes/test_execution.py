@@ -159,7 +159,7 @@ def test_a_number_of_devices_chosen_at_launch():
         %3 = stablehlo.concatenate %1, %2, dim = 0 : (tensor<1x3xf32>, tensor<15x3xf32>) -> tensor<16x3xf32>
         %4 = stablehlo.add %0, %3 : tensor<16x3xf32>
         return %4 : tensor<16x3xf32>
-      }""")
+      }""", cost_model="wire-bytes")
     assert plan.collectives == {"collective-permute": 1}
     for devices in (2, 3):
         rows = np.random.default_rng(devices).standard_normal((4 * devices, 3)).astype(np.float32)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
 from eggshard.planner.baseline import baseline_program
-from eggshard.planner.buckets import latencies
 from eggshard.planner.encoding.encode import Encoder, Encoding
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.hints import Hints
@@ -29,6 +28,7 @@ from eggshard.planner.pipeline import (
     with_graph,
 )
 from eggshard.planner.progress import timed
+from eggshard.planner.repricing.buckets import latencies
 from eggshard.planner.rows import looks_at_neighbours, reaching
 from eggshard.planner.state import Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement

@@ -8,7 +8,8 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as
 
 import eggshard as es
 from eggshard.costmodel import AlphaBeta, WireBytes, preset, presets
-from eggshard.costmodel.pricing import Pricer, Shared
+from eggshard.costmodel.pricing import Pricer
+from eggshard.planner.repricing.buckets import Shared
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.steps import AllReduce

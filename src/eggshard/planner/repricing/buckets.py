@@ -2,21 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from eggshard.costmodel.pricing import Pricer, Shared
+import numpy as np
+
+from eggshard.costmodel.columns import StepColumns
+from eggshard.costmodel.pricing import Pricer
+from eggshard.costmodel.protocol import StepInfo
 from eggshard.plan.record import Search
 from eggshard.planner.encoding.encode import Encoding
 from eggshard.planner.state import Scheduled
 from eggshard.program.placement import Placement
-from eggshard.selection.problem import Problem
+from eggshard.program.types import TensorType
+from eggshard.selection.independence import may_be_independent
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.steps import Action
 
 #: The part of a plan's cost that latencies may be for no search to ask whether all-reduces share them.
 LITTLE = 1e-2
 #: Relative difference of costs that rounding of sums may cause.
 ROUNDING = 1e-12
+
+
+class Shared(Pricer):
+    """Prices at which all-reduces pay for their data alone, as if they all shared the latency of one.
+
+    However they are joined, they cost no less: joint steps pay one latency, and for their data no less than the share
+    of a step of any size (`_MUCH`), or than what more data costs more.
+    """
+
+    #: So many times the data stands for any amount of it: the latency is nothing beside it.
+    _MUCH = 1e9
+
+    def __init__(self, base: Pricer):
+        super().__init__(base.model, base.mesh)
+        self.base = base
+
+    def latency(self, axes: tuple[str, ...]) -> float:
+        """The price of an all-reduce of nothing."""
+        return self.base.info(StepInfo("all-reduce", self.mesh, axes=axes, group=self.mesh.count(axes), messages=1))
+
+    def info(self, step: StepInfo) -> float:
+        if step.kind != "all-reduce":
+            return self.base.info(step)
+        much, none = self.base.info(_times(step, self._MUCH)), self.base.info(_times(step, 0.0))
+        return max(0.0, min(much / self._MUCH, self.base.info(step) - none))
+
+    def many(self, steps: StepColumns) -> np.ndarray:
+        prices = self.base.many(steps)
+        for row in np.flatnonzero(np.array([head.kind == "all-reduce" for head in steps.heads])[steps.head]):
+            prices[row] = self.info(steps.step(int(row)))
+        return prices
+
+    def know(self, steps: Iterable[StepInfo]) -> None:
+        self.base.know(steps)
+
+    def __call__(self, action: Action, *operands: TensorType) -> float:
+        inside = isinstance(action, (Loop, Branch))
+        return self.base(action, *operands) if inside else super().__call__(action, *operands)
+
+
+def _times(step: StepInfo, times: float) -> StepInfo:
+    """The step with so many times the data."""
+    return replace(step, wire_bytes=times * step.wire_bytes, memory_bytes=times * step.memory_bytes,
+                   copied_bytes=times * step.copied_bytes, runs=times * step.runs)
 
 
 def in_buckets(encoding: Encoding, pricer: Pricer, planned: Callable[[Pricer], Scheduled]) -> Scheduled:
@@ -63,67 +114,3 @@ def latencies(encoding: Encoding, pricer: Pricer) -> Latencies | None:
         return None
     latency = {a: Shared(pricer).latency((a,)) for axes in partial.values() for a in axes}
     return Latencies(min(latency.values()), sum(latency[a] for axes in partial.values() for a in axes))
-
-
-def may_be_independent(problem: Problem, classes: Sequence[int]) -> bool:
-    """Whether a plan may have two of these classes of which neither is needed for the other.
-
-    The ways to them part at some choice that needs one by one operand and one by another, or at the roots. Plans that
-    compute one class by two choices at once are not looked at.
-    """
-    if len(classes) < 2:
-        return False
-    bit = {c: 1 << i for i, c in enumerate(classes)}
-    needs = [[list(dict.fromkeys(need for need, _ in choice.needs)) for choice in choices]
-             for choices in problem.choices]
-    below = _closed(needs, bit, 0, lambda ways: _union(_union(way) for way in ways))
-    must = _closed(needs, bit, (1 << len(classes)) - 1, _in_every)
-    apart = [sum(1 << j for j, d in enumerate(classes) if not (must[d] & bit[c] or must[c] & bit[d])) for c in classes]
-    ends = list(dict.fromkeys(c for c, _ in problem.roots))
-    for way in (*(way for ways in needs for way in ways), ends):
-        for i, c in enumerate(way):
-            others = _union(below[d] for d in way[i + 1:])
-            if any(others & apart[j] for j in _bits(below[c])):
-                return True
-    return False
-
-
-def _closed(needs: Sequence[Sequence[Sequence[int]]], bit: dict[int, int], start: int,
-            joined: Callable[[Sequence[list[int]]], int]) -> list[int]:
-    """Per class a set of bits, its own and those joined of what its choices need, until nothing changes."""
-    users: list[set[int]] = [set() for _ in needs]
-    for c, ways in enumerate(needs):
-        for way in ways:
-            for d in way:
-                users[d].add(c)
-    found = [start] * len(needs)
-    waiting = dict.fromkeys(range(len(needs)))
-    while waiting:
-        c = waiting.popitem()[0]
-        bits = bit.get(c, 0) | joined([[found[d] for d in way] for way in needs[c]])
-        if bits != found[c]:
-            found[c] = bits
-            waiting.update(dict.fromkeys(users[c]))
-    return found
-
-
-def _union(sets: Sequence[int] | Iterator[int]) -> int:
-    out = 0
-    for bits in sets:
-        out |= bits
-    return out
-
-
-def _in_every(ways: Sequence[Sequence[int]]) -> int:
-    """The bits that all ways have; those of inputs are none."""
-    out = -1
-    for way in ways:
-        out &= _union(way)
-    return out if ways else 0
-
-
-def _bits(number: int) -> Iterator[int]:
-    while number:
-        low = number & -number
-        yield low.bit_length() - 1
-        number ^= low

@@ -15,7 +15,7 @@ from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.schedule import COMPUTE, scheduled
 from eggshard.errors import CostModelError
 from eggshard.frontends.builder import ProgramBuilder
-from eggshard.planner.overlapped import LEAST, exposed, longest_chain, weigh
+from eggshard.planner.repricing.overlapped import LEAST, exposed, longest_chain, weigh
 from eggshard.program.program import Program
 from eggshard.selection.problem import Choice, Problem
 

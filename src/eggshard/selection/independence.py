@@ -1,0 +1,71 @@
+"""Which classes of a selection problem a plan may need without one being needed for the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from eggshard.selection.problem import Problem
+
+
+def may_be_independent(problem: Problem, classes: Sequence[int]) -> bool:
+    """Whether a plan may have two of these classes of which neither is needed for the other.
+
+    The ways to them part at some choice that needs one by one operand and one by another, or at the roots. Plans that
+    compute one class by two choices at once are not looked at.
+    """
+    if len(classes) < 2:
+        return False
+    bit = {c: 1 << i for i, c in enumerate(classes)}
+    needs = [[list(dict.fromkeys(need for need, _ in choice.needs)) for choice in choices]
+             for choices in problem.choices]
+    below = _closed(needs, bit, 0, lambda ways: _union(_union(way) for way in ways))
+    must = _closed(needs, bit, (1 << len(classes)) - 1, _in_every)
+    apart = [sum(1 << j for j, d in enumerate(classes) if not (must[d] & bit[c] or must[c] & bit[d])) for c in classes]
+    ends = list(dict.fromkeys(c for c, _ in problem.roots))
+    for way in (*(way for ways in needs for way in ways), ends):
+        for i, c in enumerate(way):
+            others = _union(below[d] for d in way[i + 1:])
+            if any(others & apart[j] for j in _bits(below[c])):
+                return True
+    return False
+
+
+def _closed(needs: Sequence[Sequence[Sequence[int]]], bit: dict[int, int], start: int,
+            joined: Callable[[Sequence[list[int]]], int]) -> list[int]:
+    """Per class a set of bits, its own and those joined of what its choices need, until nothing changes."""
+    users: list[set[int]] = [set() for _ in needs]
+    for c, ways in enumerate(needs):
+        for way in ways:
+            for d in way:
+                users[d].add(c)
+    found = [start] * len(needs)
+    waiting = dict.fromkeys(range(len(needs)))
+    while waiting:
+        c = waiting.popitem()[0]
+        bits = bit.get(c, 0) | joined([[found[d] for d in way] for way in needs[c]])
+        if bits != found[c]:
+            found[c] = bits
+            waiting.update(dict.fromkeys(users[c]))
+    return found
+
+
+def _union(sets: Iterable[int]) -> int:
+    out = 0
+    for bits in sets:
+        out |= bits
+    return out
+
+
+def _in_every(ways: Sequence[Sequence[int]]) -> int:
+    """The bits that all ways have; those of inputs are none."""
+    out = -1
+    for way in ways:
+        out &= _union(way)
+    return out if ways else 0
+
+
+def _bits(number: int) -> Iterator[int]:
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low
