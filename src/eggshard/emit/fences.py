@@ -7,8 +7,10 @@ programs this takes a seventh to a twentieth of the operations.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 
 from eggshard.ops import registry
 from eggshard.steps.steps import Local, Mask, Resize, Slice, Step, StepPlan
@@ -25,13 +27,27 @@ _IN_PIECES = (BoxSelect, Crop, EdgeFill, Mask, WindowExchange)
 def fenced(plan: StepPlan) -> frozenset[int]:
     """The values to compute once: those that are computed or put together, and have several users, not all in place."""
     moved: set[int] = set()
+    joined = {step.results[0]: step for step in plan.steps if _named(step, "concatenate")}
     made = {v for step in plan.steps if _computes(plan, step) for v in step.results if plan.types[v].elements > 1}
     uses = Counter(plan.outputs)
     for step in plan.steps:
         for v in step.operands:
             uses[v] += 2 if isinstance(step.action, _IN_PIECES) else 1
-        moved.update(_moved(step))
+        if not (_named(step, "slice") and step.operands[0] in joined and _part(plan, joined[step.operands[0]], step)):
+            moved.update(_moved(step))
     return frozenset(v for v in made & moved if uses[v] > 1)
+
+
+def _named(step: Step, name: str) -> bool:
+    return isinstance(step.action, Local) and step.action.name == name
+
+
+def _part(plan: StepPlan, joined: Step, cut: Step) -> bool:
+    """Whether a slice of a concatenation lies within one of its operands, which compilers then cut instead."""
+    joint, box = joined.action.attributes, cut.action.attributes
+    dim = joint["dimension"]
+    ends = tuple(accumulate(plan.types[v].shape[dim] for v in joined.operands))
+    return bisect_right(ends, box["start_indices"][dim]) == bisect_left(ends, box["limit_indices"][dim])
 
 
 def _computes(plan: StepPlan, step: Step) -> bool:
