@@ -19,9 +19,11 @@ from eggshard.emit.stablehlo import plan_text  # noqa: E402
 from eggshard.hlo.kernels import count_kernels  # noqa: E402
 from eggshard.program.attributes import Attributes  # noqa: E402
 from eggshard.program.mesh import Mesh  # noqa: E402
+from eggshard.program.placement import Dim  # noqa: E402
 from eggshard.program.types import TensorType  # noqa: E402
 from eggshard.steps.assemble import Assembler  # noqa: E402
 from eggshard.steps.steps import Local  # noqa: E402
+from eggshard.steps.window_steps import BoxSelect, Crop  # noqa: E402
 
 ROW = TensorType((8,), "f32")
 PART = TensorType((6,), "f32")
@@ -55,6 +57,41 @@ def test_a_value_with_one_reader_is_fused_with_it() -> None:
     a = Assembler(Mesh({"x": 2}))
     plan = a.build([cut(a, pointwise(a, "tanh", a.input(ROW)), 1)])
     assert not fenced(plan)
+
+
+def test_cuts_are_read_for_all_their_users() -> None:
+    """A level that one slice reads, of which there are two more slices, has two users."""
+    a = Assembler(Mesh({"x": 2}))
+    level = pointwise(a, "tanh", a.input(ROW))
+    (inner,) = a.emit(Crop(0, ("x",), 7, (-1, -1)), (level,))
+    plan = a.build([pointwise(a, "add", cut(a, inner, 0), cut(a, inner, 1))])
+    assert fenced(plan) == {plan.steps[0].results[0]}
+
+
+def test_a_level_that_is_padded_once_is_fused_with_it() -> None:
+    """A padding reads a level once if it lies at one place on all devices; a level chosen from two is kept."""
+    a = Assembler(Mesh({"x": 2}))
+    x = a.input(ROW)
+    level = pointwise(a, "tanh", x)
+    plan = a.build(a.emit(Crop(0, ("x",), 10, (1, 1)), (level,)))
+    assert not fenced(plan)
+
+    (chosen,) = a.emit(BoxSelect(((0, Dim(("x",), 8, 0, 16), 1, 15),)), (level, x))
+    plan = a.build(a.emit(Crop(0, ("x",), 10, (1, 1)), (chosen,)))
+    kept = {step.action.kind for step in plan.steps if fenced(plan) & set(step.results)}
+    assert "select" in kept
+
+
+@pytest.mark.parametrize("start,kept", [(0, False), (2, False), (1, True)])
+def test_a_part_of_a_concatenation_is_no_other_place(start: int, kept: bool) -> None:
+    """Compilers cut the operand of a concatenation in whose rows a slice lies, unless it takes rows of two."""
+    a = Assembler(Mesh({"x": 2}))
+    parts = tuple(a.input(TensorType((2, 8), "f32")) for _ in range(2))
+    (joint,) = a.emit(Local("concatenate", Attributes(dimension=0), (TensorType((4, 8), "f32"),)), parts)
+    box = Attributes(start_indices=(start, 0), limit_indices=(start + 2, 8), strides=(1, 1))
+    (part,) = a.emit(Local("slice", box, (TensorType((2, 8), "f32"),)), (joint,))
+    plan = a.build([part, joint, pointwise(a, "tanh", joint)])
+    assert bool(fenced(plan)) == kept
 
 
 def smooth(u: Any) -> Any:

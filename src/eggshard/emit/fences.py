@@ -7,49 +7,94 @@ programs this takes a seventh to a twentieth of the operations.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping, Set
+from itertools import accumulate
 
 from eggshard.ops import registry
 from eggshard.steps.steps import Local, Mask, Resize, Slice, Step, StepPlan
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
+#: Ops that only cut.
+_CUTTING = frozenset({"dynamic_slice", "reverse", "slice"})
 #: Ops that read their operand at other places than they write.
-_MOVING = frozenset({"concatenate", "dynamic_slice", "dynamic_update_slice", "pad", "reverse", "slice"})
+_MOVING = _CUTTING | {"concatenate", "dynamic_update_slice", "pad"}
 #: Pointwise ops that are read again rather than kept: no arithmetic, or a result of few bytes.
 _CHEAP = frozenset({"compare", "convert", "is_finite"})
-#: Steps that cut several pieces out of each operand, or write pieces over it.
-_IN_PIECES = (BoxSelect, Crop, EdgeFill, Mask, WindowExchange)
 
 
 def fenced(plan: StepPlan) -> frozenset[int]:
-    """The values to compute once: those that are computed or put together, and have several users, not all in place."""
-    moved: set[int] = set()
-    made = {v for step in plan.steps if _computes(plan, step) for v in step.results if plan.types[v].elements > 1}
+    """The values to compute once.
+
+    They are computed or put together, and have several users, not all in place; or their elements are chosen from
+    several arrays, and are read at other places.
+    """
+    joints = _joints(plan)
     uses = Counter(plan.outputs)
-    for step in plan.steps:
+    kept: set[int] = set()
+    moved: set[int] = set()
+    for step in reversed(plan.steps):
+        pieces, cut = _in_pieces(step), _cuts(plan, step)
+        if pieces or (_computes(step) and not cut):
+            # Where another value than a constant is chosen, even a single reader tests every element that it reads.
+            chosen = isinstance(step.action, BoxSelect) and all(plan.types[v].rank for v in step.operands)
+            made = {v for v in step.results if plan.types[v].elements > 1 and (uses[v] > 1 or chosen)}
+            kept |= made & moved
+        if _cuts_part(joints, step):
+            continue
         for v in step.operands:
-            uses[v] += 2 if isinstance(step.action, _IN_PIECES) else 1
-        moved.update(_moved(step))
-    return frozenset(v for v in made & moved if uses[v] > 1)
+            uses[v] += uses[step.results[0]] if cut else 2 if pieces else 1
+        if pieces or cut or isinstance(step.action, Crop | Resize) or _local(step, _MOVING):
+            moved.update(step.operands)
+    return frozenset(kept)
 
 
-def _computes(plan: StepPlan, step: Step) -> bool:
-    """Whether a step computes, or puts pieces together: what only cuts, compilers read in place."""
+def _local(step: Step, names: Set[str]) -> bool:
+    return isinstance(step.action, Local) and step.action.name in names
+
+
+def _joints(plan: StepPlan) -> dict[int, tuple[int, tuple[int, ...]]]:
+    """Of each concatenation its dimension, and where its operands end along it."""
+    out = {}
+    for step in plan.steps:
+        if isinstance(step.action, Local) and step.action.name == "concatenate":
+            dim: int = step.action.attributes["dimension"]
+            out[step.results[0]] = dim, tuple(accumulate(plan.types[v].shape[dim] for v in step.operands))
+    return out
+
+
+def _cuts_part(joints: Mapping[int, tuple[int, tuple[int, ...]]], step: Step) -> bool:
+    """Whether a step is a slice within one operand of a concatenation, which compilers cut instead."""
     action = step.action
-    if isinstance(action, Local):
-        if action.name in _MOVING:
-            return action.name not in ("dynamic_slice", "reverse", "slice")
-        return action.name not in _CHEAP and registry.known(action.name) and registry.get(action.name).pointwise
-    if isinstance(action, Crop):
-        old = plan.types[step.operands[0]].shape[action.dim]
-        return any(at > 0 or at + old < action.new for at in action.offsets)
-    return isinstance(action, _IN_PIECES)
+    if not (isinstance(action, Local) and action.name == "slice" and step.operands[0] in joints):
+        return False
+    dim, ends = joints[step.operands[0]]
+    starts, limits = action.attributes["start_indices"], action.attributes["limit_indices"]
+    return bisect_right(ends, starts[dim]) == bisect_left(ends, limits[dim])
 
 
-def _moved(step: Step) -> Iterator[int]:
-    """The operands that a step reads at other places than it writes."""
-    if isinstance(step.action, (*_IN_PIECES, Resize, Slice)) or (
-        isinstance(step.action, Local) and step.action.name in _MOVING
-    ):
-        yield from step.operands
+def _in_pieces(step: Step) -> bool:
+    """Whether a step cuts several pieces out of each operand, or writes pieces over it."""
+    if isinstance(step.action, Crop):
+        return len(set(step.action.offsets)) > 1
+    return isinstance(step.action, BoxSelect | EdgeFill | Mask | WindowExchange)
+
+
+def _cuts(plan: StepPlan, step: Step) -> bool:
+    """Whether a step only cuts: compilers read its operand in place, for every user of its result."""
+    action = step.action
+    if isinstance(action, Crop) and not _in_pieces(step):
+        at = action.offsets[0]
+        return at <= 0 and at + plan.types[step.operands[0]].shape[action.dim] >= action.new
+    return isinstance(action, Slice) or _local(step, _CUTTING)
+
+
+def _computes(step: Step) -> bool:
+    """Whether a step computes, or puts its operands together."""
+    action = step.action
+    if not isinstance(action, Local):
+        return isinstance(action, Crop)
+    if action.name in _MOVING:
+        return action.name not in _CUTTING
+    return action.name not in _CHEAP and registry.known(action.name) and registry.get(action.name).pointwise
