@@ -24,6 +24,7 @@ from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 from eggshard.program.types import is_float, mlir_dtype, numpy_dtype
 from eggshard.prove import linear_algebra
+from eggshard.prove.bits import bits_of, holds_bits, of_bits
 from eggshard.prove.combining import Combination
 from eggshard.prove.hashing import SMALL, Hashes
 from eggshard.prove.residues import Residues, is_complex, paired
@@ -61,8 +62,8 @@ class Refused(LoweringError):
 class Field(linear_algebra.Field):
     """Residues of a prime for floats, integers as they are; random functions for what is no polynomial.
 
-    loose: two floats also compare as equal where a random symmetric predicate holds, so that branches for equal numbers
-    are taken; without it they never are. turns: how often a loop has run at most. most_turns: how often one may.
+    loose: floats in one of a few classes of the order compare as equal, so that branches for equal numbers are taken;
+    without it they never are. turns: how often a loop has run at most. most_turns: how often one may.
     """
 
     exact = True
@@ -248,14 +249,11 @@ class Field(linear_algebra.Field):
     def _compare(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
         x, y = np.broadcast_arrays(*arrays)
         direction = attrs["comparison_direction"]
-        equal = x == y
-        if self.loose and not is_complex(x):
-            equal = equal | self.hashes.predicate("equal", np.minimum(x, y), np.maximum(x, y))
-        if direction in ("EQ", "NE"):
-            truth = equal if direction == "EQ" else ~equal
+        if direction in ("EQ", "NE") and (is_complex(x) or not self.loose):
+            truth = x == y if direction == "EQ" else x != y
         else:
-            truth = _ORDERED[direction](self.hashes.rank(x), self.hashes.rank(y))
-            truth = truth | equal if direction in ("LE", "GE") else truth & ~equal
+            rank = self.hashes.coarse_rank if self.loose else self.hashes.rank
+            truth = _DIRECTIONS[direction](rank(x), rank(y))
         return self._unsure(truth, x, y)
 
     def _constant(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -287,14 +285,20 @@ class Field(linear_algebra.Field):
         return np.where(small, whole, random).astype(numpy_dtype(target))
 
     def _bitcast(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Bits of floats are keyed random ones; of wide real ones residues with a tag, which are turned back."""
         (x,), target = arrays, str(attrs["dtype"])
         if x.dtype.kind not in "fc":
             (out,) = super().evaluate("bitcast_convert", attrs, arrays)
-            return self.residues.of_numbers(out) if is_float(target) else out
+            if not is_float(target):
+                return out
+            numbers = self.residues.of_numbers(out)
+            return of_bits(x, numbers) if x.shape == out.shape and holds_bits(target, x) else numbers
         if attrs.get("shape", x.shape) != x.shape:
             raise Refused("bitcast_convert: the parts of a float's bits have no meaning over a field")
         if is_float(target):
             return (self.hashes.complex_function if is_complex(x) else self.hashes.function)("bits" + target, x)
+        if holds_bits(target, x):
+            return bits_of(x, np.dtype(numpy_dtype(target)))
         return self.hashes.digest("bits", x).astype(numpy_dtype(target))
 
     def _product(self, name: str) -> _Meaning:
@@ -327,8 +331,8 @@ _EXPONENTS = 64
 #: Elements that are computed at a time.
 _BLOCK = 1 << 13
 _SEVERAL = ("chlo.top_k", "rng_bit_generator")
-_ORDERED: dict[str, Callable[..., Any]] = {
-    "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
+_DIRECTIONS: dict[str, Callable[..., Any]] = {
+    "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal, "EQ": np.equal, "NE": np.not_equal,
 }  # fmt: skip
 
 

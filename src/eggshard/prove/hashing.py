@@ -80,6 +80,12 @@ class Hashes:
         modulus = float(self._residues.modulus)
         return np.asarray(out - modulus * (out >= modulus))
 
+    def coarse_rank(self, array: np.ndarray) -> np.ndarray:
+        """`rank` in few classes: of integers near 0 each its own, of others one in sixteen alike."""
+        rank = self.rank(array)
+        size = np.abs(rank)
+        return np.where((size < SMALL) | (size >= _TOP), rank, np.sign(rank) * (SMALL + (size >> 58)))
+
     def rank(self, array: np.ndarray) -> np.ndarray:
         """Integers in a random order of residues that is odd, and that of integers near 0; infinities at the ends."""
         core = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
