@@ -225,9 +225,21 @@ def _at_one_index(m: Match) -> Any:
 
 
 def _with_another(m: Match) -> Any:
-    """`_at_one_index` with an operand that is there at that index alone."""
+    """`_at_one_index` with an operand that is there at that index alone: repeated along dimensions where it is one
+    element, which costs no shard another's, and padded along the others."""
     found = _at_one_index(m)
-    return found and {**found, "v": {"value": Literal(np.zeros((), numpy_dtype(m.y.dtype)))}}
+    if not found:
+        return None
+    shape = tuple(n if k == 1 else k for k, n in zip(m.y.shape, m.x.shape, strict=True))
+    starts = m.u["start_indices"]
+    before = tuple(a if n != k else 0 for a, n, k in zip(starts, m.x.shape, shape, strict=True))
+    after = tuple(n - a - k for a, n, k in zip(before, m.x.shape, shape, strict=True))
+    return {
+        **found,
+        "spread": {"broadcast_dimensions": tuple(range(m.x.rank)), "shape": shape},
+        "rest": padding(before, after),
+        "v": {"value": Literal(np.zeros((), numpy_dtype(m.y.dtype)))},
+    }
 
 
 _CHOSEN = "select(pad[around](constant[inside](), constant[outside]()), {}, x)"
@@ -243,7 +255,7 @@ rules.add(
 for _side, _pair in SIDES:
     rules.add(
         f"update_slice[u](x, binary[f]({_pair('slice[s](x)', 'y')})) => "
-        + _CHOSEN.format(f"binary[f]({_pair('x', 'pad[around](y, constant[v]())')})"),
+        + _CHOSEN.format(f"binary[f]({_pair('x', 'pad[rest](broadcast_in_dim[spread](y), constant[v]())')})"),
         name=f"binary of one index ({_side})",
         cases=each(
             x=_X, y=tensors((1, 3), (1, 1), (1, 5), dtypes=("f32", "i32")), u=_STARTS, s=_MARKS,
