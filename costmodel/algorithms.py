@@ -25,6 +25,8 @@ from eggshard.costmodel.topologies import Fabric, FatTree, FullMesh, Switch, Tor
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL = "all-gather", "reduce-scatter", "all-reduce", "all-to-all"
 #: The kinds that have algorithms; all others that communicate are permutes.
 KINDS = (ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL)
+#: The kind of permute in which devices send to their neighbours in the group alone.
+HALO_EXCHANGE = "halo-exchange"
 
 
 @dataclass(frozen=True)

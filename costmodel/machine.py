@@ -15,7 +15,7 @@ from eggshard.costmodel.algorithms import Span
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.combining import Combinable
 from eggshard.costmodel.compute import Compute, check_spill, spilled
-from eggshard.costmodel.positions import Positions
+from eggshard.costmodel.positions import Extents, Positions
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.costmodel.topologies import Fabric, Torus
 from eggshard.errors import CostModelError
@@ -29,13 +29,15 @@ _TYPICAL = 1 << 20
 class Level:
     """One level of a machine. units: how many units of the level below it joins (0: as many as there are).
 
-    algorithms: names of those that collectives may take there (none: all that the fabric has).
+    algorithms: names of those that collectives may take there (none: all that the fabric has). shared: whether the
+    devices of a unit share its link, as those of a host share its network card; else each has one.
     """
 
     name: str
     fabric: Fabric
     units: int = 0
     algorithms: tuple[str, ...] = ()
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,12 @@ class Protocol:
             return seconds
         return greater(seconds, -greater(-wire, -messages * self.part) / self.channel)
 
-    def on(self, level: Level) -> Fabric:
-        """The level's fabric as this protocol uses it."""
+    def on(self, level: Level, flows: int = 1) -> Fabric:
+        """The level's fabric as this protocol uses it; flows: how many devices share a link."""
         latency, bandwidth = (
             f.get(level.name, 1.0) if isinstance(f, Mapping) else f for f in (self.latency, self.bandwidth))
         fabric = level.fabric
-        return replace(fabric, latency=fabric.latency * latency, bandwidth=fabric.bandwidth * bandwidth)
+        return replace(fabric, latency=fabric.latency * latency, bandwidth=fabric.bandwidth * bandwidth / flows)
 
 
 @dataclass(frozen=True)
@@ -256,9 +258,17 @@ class Machine(Combinable):
             self._known[key] = found
         return found
 
-    def _spans(self, protocol: Protocol, extents: tuple[tuple[int, tuple[algorithms.Line, ...]], ...]) -> list[Span]:
-        found = [Span(protocol.on(level), n, lines, frozenset(level.algorithms) or None, protocol.at_once)
-                 for level, (n, lines) in zip(self.levels, extents, strict=True) if n > 1]
+    def _spans(self, protocol: Protocol, extents: Extents, mesh: Mesh, kind: str) -> list[Span]:
+        """How a group lies on each level that it spreads over, and on what links."""
+        found, inside = [], 1
+        for k, (level, (n, lines)) in enumerate(zip(self.levels, extents, strict=True)):
+            if n > 1:
+                flows = math.prod(self._positions(mesh).units[:k]) if level.shared else 1
+                if kind == algorithms.HALO_EXCHANGE:  # of a group only the devices at either end of a unit
+                    flows = max(1, flows // inside)
+                found.append(Span(protocol.on(level, flows), n, lines, frozenset(level.algorithms) or None,
+                                  protocol.at_once))
+            inside *= n
         if protocol.algorithms and found:
             allowed = frozenset(protocol.algorithms)
             inner = found[0].algorithms
@@ -279,7 +289,7 @@ class Machine(Combinable):
         for extents in positions.extents(positions.groups(axes)):
             found = []
             for protocol in self._usable(kind):
-                spans = self._spans(protocol, extents)
+                spans = self._spans(protocol, extents, step.mesh, kind)
                 found += [
                     Option(protocol.name, term.algorithm, protocol.launch + term.latency, term.per_byte * per_wire,
                            protocol)
@@ -304,7 +314,7 @@ class Machine(Combinable):
             for protocol in self._usable(kind):
                 if protocol.algorithms and "direct" not in protocol.algorithms:
                     continue
-                span = self._spans(protocol, extents)[-1]
+                span = self._spans(protocol, extents, mesh, kind)[-1]
                 found.append(_Permute(protocol, span.fabric.latency, 1 / span.fabric.rate, algorithms.distance(span),
                                       algorithms.spread(span), isinstance(span.fabric, Torus)))
             if not found:

@@ -1,7 +1,7 @@
 """Machines as TOML files: the presets of this package, a user's own, and what `eggshard calibrate` saved.
 
 A file holds the fields of `Machine` by their names, one ``[[levels]]`` per level with the fields of its fabric beside
-``name``, ``fabric``, ``units`` and ``algorithms``, and one ``[[protocols]]`` per protocol. ``extends`` names a preset
+``name``, ``fabric``, ``units``, ``algorithms`` and ``shared``, and one ``[[protocols]]`` per protocol. ``extends`` names a preset
 or a file whose machine this one is, with levels added outside and other keys replaced. ``[sources]`` says where
 constants are from, by their dotted names (``levels.node.bandwidth``); ``[[disagreements]]`` has what others say.
 """
@@ -21,7 +21,7 @@ from eggshard.costmodel.topologies import FABRICS
 from eggshard.errors import CostModelError
 
 _PRESETS = "presets"
-_LEVEL = ("name", "fabric", "units", "algorithms")
+_LEVEL = ("name", "fabric", "units", "algorithms", "shared")
 _MACHINE = ("name", "levels", "compute", "protocols", "overlap", "capacity", "axes", "devices", "sources",
             "disagreements", "extends", "description")
 
@@ -107,8 +107,7 @@ def _level(data: Mapping[str, Any], where: str, i: int) -> Level:
     if kind not in FABRICS:
         raise CostModelError(f"{where}: {key}.fabric is {kind!r}; give one of {', '.join(sorted(FABRICS))}")
     fabric = _fill(FABRICS[kind], {k: v for k, v in data.items() if k not in _LEVEL}, where, key)
-    rest = _fill(Level, {k: v for k, v in data.items() if k in ("name", "units", "algorithms")}, where, key,
-                 fabric=fabric)
+    rest = _fill(Level, {k: v for k, v in data.items() if k in _LEVEL and k != "fabric"}, where, key, fabric=fabric)
     assert isinstance(rest, Level)
     return rest
 

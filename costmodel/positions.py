@@ -19,6 +19,8 @@ _GROUPS = 256
 
 #: On one level: over how many units a group spreads, and along which lines of a torus.
 Extent = tuple[int, tuple[Line, ...]]
+#: The extents of a group on all levels, the inner first.
+Extents = tuple[Extent, ...]
 
 
 class Positions:
@@ -105,7 +107,7 @@ class Positions:
         places: np.ndarray = self.numbers[groups[:: -(-len(groups) // _GROUPS)]]
         return places
 
-    def extents(self, places: np.ndarray) -> list[tuple[Extent, ...]]:
+    def extents(self, places: np.ndarray) -> list[Extents]:
         """The different ways in which groups of these places lie, ``[groups, devices of a group]``, on each level."""
         found: list[list[Extent]] = []
         inside, below = 1, np.full(len(places), places.shape[1])

@@ -16,6 +16,9 @@ from bench.run import WORST
 #: Parts of the largest value by which results may differ: what rounding of another order explains.
 _DIFFERENCE = 1e-3
 
+#: Part by which a plan may be slower than the fastest one and count as chosen well.
+_NEAR = 0.1
+
 
 @dataclass
 class Version:
@@ -127,8 +130,25 @@ def summary(rows: Sequence[Row]) -> list[str]:
         if off:
             out.append(f"{model}: predicted step off by {100 * statistics.median(off):.0f} % of the measured one in "
                        "the median")  # fmt: skip
+    out += _fastest(rows)
     failed = [row for row in rows if row.failures]
     return out + [f"FAILED {row.name} ({row.model}): {'; '.join(row.failures)}" for row in failed]
+
+
+def _fastest(rows: Sequence[Row]) -> list[str]:
+    """How often a model's plan is the fastest of all models' plans of a program, or nearly so."""
+    steps: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row.ours:
+            steps.setdefault(row.name, {})[row.model] = row.ours.step
+    models = dict.fromkeys(row.model for row in rows)
+    out = []
+    for model in models if len(models) > 1 else ():
+        over = [found[model] / min(found.values()) for found in steps.values() if model in found]
+        near = sum(ratio <= 1 + _NEAR for ratio in over)
+        out.append(f"{model}: the fastest of {len(models)} models' plans, or within {100 * _NEAR:.0f} %, on {near} of "
+                   f"{len(over)} programs")  # fmt: skip
+    return out
 
 
 def _ratios(what: str, found: Sequence[tuple[float | None, str]]) -> list[str]:

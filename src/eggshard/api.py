@@ -23,6 +23,7 @@ from eggshard.planner.progress import Bar, Progress
 if TYPE_CHECKING:
     from networkx import DiGraph
 
+    from eggshard.calibration.plan_steps import Measurement
     from eggshard.engines.jax.comparison import Comparison
     from eggshard.engines.mpi.program import MpiProgram
     from eggshard.engines.workspace.steps import PlanWorkspace
@@ -126,6 +127,20 @@ class Plan(PlanRecord):
 
         with Bar(stages=("compiling the plan and XLA's program",), title="comparing"):
             return compare_with_xla(self)
+
+    def measure(self, *args: Any, repeats: int = 5) -> Measurement:
+        """Time every step of the plan on the devices at hand, and the whole plan on these arguments.
+
+        The result prints the seconds of each step, predicted and measured; its `refitted` is the machine with what was
+        measured. args: as `to_jax` takes them. repeats: how often each step is timed; the median counts. LoweringError
+        where devices are missing.
+        """
+        from eggshard.calibration.plan_steps import measured
+        from eggshard.engines.jax.meshes import mesh_of
+
+        function, devices = self.to_jax(), list(mesh_of(self).devices.flat)
+        with Bar(stages=("timing the plan's steps",), title="measuring") as bar:
+            return measured(self, devices, lambda: function(*args), repeats, bar.part)
 
     def workspace(self) -> PlanWorkspace:
         """Return the printable workspace: the address of every value in one slice of memory per device.

@@ -69,6 +69,17 @@ def test_a_table_and_its_summary() -> None:
     assert lines[4] == "FAILED sum (default): slower than XLA"
 
 
+def test_how_often_a_model_chose_the_fastest_plan() -> None:
+    other = Version(5.4, 3.0, 1024.0, 0.0)
+    found = [row(), row(name="sum", ours=_TEN), row(model="wire-bytes", ours=other),
+             row(name="sum", model="wire-bytes")]
+    said = [line for line in rows.summary(found) if "fastest" in line]
+    assert said == [
+        "default: the fastest of 2 models' plans, or within 10 %, on 1 of 2 programs",
+        "wire-bytes: the fastest of 2 models' plans, or within 10 %, on 2 of 2 programs",
+    ]
+
+
 def test_a_step_ends_with_the_last_host() -> None:
     said = {"compile": 1.0, "first": 1.0, "figures": {"bytes": 8.0}}
     prepared = [{"versions": {"XLA": {**said, "off": [off]}}} for off in ((1.0, 2.0), (0.5, 4.0))]

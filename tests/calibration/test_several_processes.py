@@ -11,7 +11,7 @@ from tests.engines.jax.several_processes import run_processes
 from eggshard.calibration.calibrating import _of_hosts, _per_process
 from eggshard.calibration.fitting import errors, fitted
 from eggshard.calibration.samples import Groups, samples
-from eggshard.costmodel import Level, load, preset
+from eggshard.costmodel import load, preset
 from eggshard.costmodel.detection import calibrated_file
 from eggshard.costmodel.machine_text import to_toml
 from eggshard.errors import CostModelError
@@ -38,7 +38,7 @@ def test_levels_are_fitted_each_by_itself(tmp_path) -> None:
     base = _of_hosts(preset("cpu-host"), 2)
     host, network = base.levels
     slow = replace(network.fabric, bandwidth=1.25e7, latency=2e-4)
-    truth = replace(base, levels=(host, Level("network", slow, algorithms=network.algorithms)))
+    truth = replace(base, levels=(host, replace(network, fabric=slow)))
     reducing = replace(truth.protocols[0], name="reducing", kinds=("reduce-scatter",), bandwidth={"host": 0.05})
     truth = replace(truth, protocols=(*truth.protocols, reducing))
     rows = [(s.step, truth.seconds(s.step)) for s in samples(8, (1 << 12, 1 << 15, 1 << 18, 1 << 21), per_process=2)

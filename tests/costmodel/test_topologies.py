@@ -86,6 +86,26 @@ def test_hierarchies_see_the_bytes_that_reach_them() -> None:
     assert exchange.per_byte == pytest.approx(24 / 32 / RATE)
 
 
+def test_devices_of_a_host_share_its_card() -> None:
+    """Four hosts of two devices: what leaves a host goes through one port."""
+    mesh, size = Mesh({"host": 4, "device": 2}), 1e6
+    apart, shared = (machine(Level("host", Switch(1e3 * RATE, HOP), 2, ("ring", "direct")),
+                             Level("net", Switch(RATE, HOP), algorithms=("ring", "direct"), shared=s))
+                     for s in (False, True))
+
+    def slower(kind: str, *axes: str) -> float:
+        found = step(kind, mesh, axes, size)
+        return shared.seconds(found) / apart.seconds(found)
+
+    assert slower("collective-permute", "host") == pytest.approx(2, rel=0.01)
+    assert slower("all-gather", "host") == pytest.approx(2, rel=0.01)
+    assert slower("all-to-all", "host", "device") == pytest.approx(2, rel=0.01)
+    assert slower("all-gather", "device") == 1
+    # Of the group of all devices one of a host sends to the next one, of the groups across hosts each.
+    assert slower("halo-exchange", "host", "device") == 1
+    assert slower("halo-exchange", "host") == pytest.approx(2, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("units", "mesh", "shape"),
     [(8, {"x": 4, "y": 2}, (4, 2)), (8, {"x": 8}, (2, 4)), (256, {"x": 16, "y": 16}, (16, 16)), (1, {"x": 1}, (1, 1)),

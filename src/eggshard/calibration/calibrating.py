@@ -125,7 +125,7 @@ def _of_hosts(machine: Machine, devices: int) -> Machine:
     one = ("ring", "direct")
     network = replace(host.fabric, bandwidth=host.fabric.bandwidth / 10, latency=10 * host.fabric.latency)
     return replace(machine, levels=(replace(host, units=devices, algorithms=one),
-                                    Level("network", network, algorithms=one)))
+                                    Level("network", network, algorithms=one, shared=True)))
 
 
 def _general(machine: Machine) -> Machine:

@@ -59,11 +59,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Groups:
-    """How the devices are grouped: so many to a group, whose numbers lie ``stride`` apart."""
+    """How the devices are grouped: so many to a group, whose numbers lie ``stride`` apart.
+
+    per_process: so many neighbours in a group are devices of one process.
+    """
 
     devices: int
     size: int
     stride: int = 1
+    per_process: int = 1
 
     @property
     def mesh(self) -> Mesh:
@@ -93,8 +97,9 @@ def samples(
     if not sizes or min(sizes) < 4 * max(groups, default=1) ** 2:
         raise CostModelError(f"sizes {list(sizes)} are bytes per device, at least 4 for each pair of a group's devices")
     out: list[Sample] = []
-    grouped = [Groups(devices, group) for group in groups]
-    if 1 < per_process < devices:
+    several = 1 < per_process < devices
+    grouped = [Groups(devices, group, per_process=per_process if several else 1) for group in groups]
+    if several:
         grouped.append(Groups(devices, devices // per_process, per_process))
     for size in sizes:
         for each in grouped:
@@ -112,7 +117,9 @@ def _collectives(groups: Groups, elements: int) -> Iterator[tuple[Action, Tensor
         rows *= 2
     whole = TensorType((rows, elements // rows // group * group), "f32")
     block = TensorType((group, group, elements // group // group), "f32")
-    ring = tuple((i, (i + 1) % group) for i in range(group))
+    # Every device of a process sends to another one, if any does.
+    away = groups.per_process if group > groups.per_process else 1
+    ring = tuple((i, (i + away) % group) for i in range(group))
     yield AllReduce(over, "add"), whole
     yield CollectivePermute(groups.pairs(ring), over), whole
     for dim, array in ((0, whole), (1, whole), (1, block)):

@@ -11,6 +11,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from eggshard.errors import LoweringError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
+from eggshard.plan.record import PlanRecord
 from eggshard.program.mesh import Mesh
 
 
@@ -65,6 +66,11 @@ def usual_mesh(whole: Mesh, convention: JaxCallingConvention) -> jax.sharding.Me
             "Plan for a mesh of that many, or run on the simulator with plan.run"
         )
     return device_mesh(present[: whole.size], whole)
+
+
+def mesh_of(plan: PlanRecord) -> jax.sharding.Mesh:
+    """The mesh that the plan's steps run on where none is in effect; LoweringError as of `usual_mesh`."""
+    return usual_mesh(plan.mesh, JaxCallingConvention.to_call(plan.program, plan.calling_convention))
 
 
 def lying_somewhere(arrays: Sequence[Any], whole: Mesh, convention: JaxCallingConvention) -> list[Any]:

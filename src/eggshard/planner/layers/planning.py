@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from eggshard.costmodel.pricing import Pricer
 from eggshard.egraph.graph import EGraph
 from eggshard.planner.baseline import baseline_program
 from eggshard.planner.encoding.encode import Encoder, Encoding
@@ -28,9 +29,9 @@ from eggshard.planner.pipeline import (
     with_graph,
 )
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import latencies
+from eggshard.planner.repricing.buckets import Shared, latencies
 from eggshard.planner.rows import looks_at_neighbours, reaching
-from eggshard.planner.state import Scheduled, Selected, Task, advanced
+from eggshard.planner.state import Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding
@@ -85,6 +86,13 @@ class Layered(NamedTuple):
     baseline: bool = False
 
 
+class _Made(NamedTuple):
+    """A plan by layers, and the problem of the short program that it is of."""
+
+    layered: Layered
+    encoding: Encoding
+
+
 def plan_by_layers(task: Task) -> Layered | None:
     """The plan of a large program of many equal layers, by its short form; None for any other program."""
     plans, context, clock = task.plans, task.plans.context, task.clock
@@ -111,45 +119,73 @@ def plan_by_layers(task: Task) -> Layered | None:
     graph = timed(clock, "saturate", saturating)
     state = with_graph(replace(task, plans=small, region=short.region, inputs=small_context.inputs, outputs=outputs),
                        graph)
-    roots = [(graph.values[v], o) for v, o in zip(short.region.outputs, outputs, strict=True)]
+
+    def planned(pricer: Pricer) -> _Made | None:
+        under = state if pricer is context.pricer else replace(state, plans=small.priced_by(pricer))
+        return _planned(task, under, short, hints, plain)
+
+    return _in_buckets(context.pricer, planned)
+
+
+def _planned(
+    task: Task, state: Saturated, short: Short, hints: Sequence[Sharding | None], plain: StepPlan
+) -> _Made | None:
+    """The whole program's plan by its short form, under the prices of the short form's state.
+
+    hints: where values of the short program lie. plain: its baseline.
+    """
+    plans, graph, clock, limits = state.plans, state.graph, state.clock, state.plans.context.limits
+    router, pricer, deadline = plans.context.router, plans.context.pricer, task.plans.context.deadline
+    outputs = state.outputs
+    assert outputs is not None
+    roots = [(graph.values[v], o) for v, o in zip(state.region.outputs, outputs, strict=True)]
 
     def propagated() -> list[tuple[int, Placement]]:
         placed = ((short.cut_value(v), s) for v, s in enumerate(hints) if s is not None)
-        return [(graph.values[v], small_context.resolve(s, short.region.types[v])) for v, s in placed
+        return [(graph.values[v], plans.context.resolve(s, state.region.types[v])) for v, s in placed
                 if graph.values[v] >= 0]
 
-    encoder = Encoder(graph, partial(small.strategies, bodies="planned"), small_context.router, context.limits)
+    encoder = Encoder(graph, partial(plans.strategies, bodies="planned"), router, limits)
     encoding = timed(clock, "encode", lambda: encoder.encode(
-        dict(enumerate(small_context.inputs)), roots, propagated, handed(short, graph)))
+        dict(enumerate(state.inputs)), roots, propagated, handed(short, graph)))
     found = timed(clock, "select", lambda: extract_layers(
-        short, graph, encoding, small_context.router, roots,
-        lambda problem: extracted(context, graph, problem), context.pricer.total(plain), context.deadline.at))
-    context.deadline.ends("select")
+        short, graph, encoding, router, roots,
+        lambda problem: extracted(task.plans.context, graph, problem), pricer.total(plain), deadline.at))
+    deadline.ends("select")
     if found is None:
         return None
     lifted, extraction = found.lifted, found.extraction
     selected = advanced(
-        Selected, state, region=program.region, inputs=context.inputs, graph=lifted.graph, encoding=lifted.encoding,
+        Selected, state, region=task.region, inputs=task.inputs, graph=lifted.graph, encoding=lifted.encoding,
         roots=lifted.roots, found=replace(extraction, selection=lifted.selection, bound=0.0, once=0.0,
                                           terms=found.terms))
     made = schedule(decode(selected))
     steps = _following(made.steps, lifted)
-    note, unit = weighted_sums(context.pricer)
+    note, unit = weighted_sums(pricer)
     weighing = Weighing(
-        graph, encoding, lifted.source, small_context.router, context.pricer,
-        [_followed(lifted, c) for c in lifted.graph.values],
+        graph, encoding, lifted.source, router, pricer, [_followed(lifted, c) for c in lifted.graph.values],
         f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
         f"of them{note and '; ' + note}", unit=unit,
         followed=frozenset(o.cls for s in steps.steps for o in s.origins if not o.problem))
     search = replace(made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
                      capped=encoding.capped, shared=True)
-    made = replace(made, steps=steps, search=search, reasons=weighing.reasons)
-    if latencies(encoding, context.pricer) is not None:
-        # The search knew of no latency that all-reduces share: no bound of it holds, nor what it says of the baseline.
-        left_out = (*search.left_out, "which all-reduces share a latency")
-        return Layered(replace(made, search=replace(search, left_out=left_out)), False)
-    dearer = found.alike and context.pricer.total(plain) < extraction.selection.cost * (1 - 1e-9)
-    return Layered(made, found.alike, dearer)
+    dearer = found.alike and pricer.total(plain) < extraction.selection.cost * (1 - 1e-9)
+    layered = Layered(replace(made, steps=steps, search=search, reasons=weighing.reasons), found.alike, dearer)
+    return _Made(layered, encoding)
+
+
+def _in_buckets(pricer: Pricer, planned: Callable[[Pricer], _Made | None]) -> Layered | None:
+    """The cheaper plan of two where all-reduces may share latencies: they pay one each in the search, or none.
+
+    No bound holds of what they share, nor what either search says of the baseline.
+    """
+    alone = planned(pricer)
+    if alone is None or latencies(alone.encoding, pricer) is None:
+        return alone and alone.layered
+    together = None if pricer.overlap else planned(Shared(pricer))
+    made = min((f.layered.made for f in (alone, together) if f), key=lambda made: pricer.program(made.steps))
+    left_out = (*made.search.left_out, "which all-reduces share a latency")
+    return Layered(replace(made, search=replace(made.search, left_out=left_out)), False)
 
 
 def _following(steps: StepPlan, lifted: Lifted) -> StepPlan:
