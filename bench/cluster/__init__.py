@@ -29,7 +29,7 @@ _PLANNING = 600.0
 #: Bytes per device that a cluster is calibrated with, and how often each case is timed.
 _SIZES, _REPEATS = [1 << 12, 1 << 16, 1 << 20], 3
 #: Seconds for which versions run by turns; turns at least and at most; seconds of a turn that is not repeated.
-_SPENT, _FEWEST, _MOST, _LONG = 5.0, 3, 10, 20.0
+_SPENT, _FEWEST, _MOST, _LONG = 5.0, 3, 100, 20.0
 
 
 class Plans:

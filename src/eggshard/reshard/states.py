@@ -192,10 +192,27 @@ class StateSpace:
         moved = np.where(np.isin(kind, (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)),
                          partial[source] & ~partial[target], moved)
         columns = [kind, moved, local[source], before[source, target], local[target], after[source, target]]
-        first, number = _classes(columns)
+        copies = np.isin(kind, (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL))
+        first, number = _classes([*columns, *(copies * column for column in self._copied(source, target))])
         out = np.full(self.kind.shape, -1, np.int32)
         out[source, target] = number
         return [Class(int(source[i]), int(target[i]), Kind(int(kind[i]))) for i in first], out
+
+    def _copied(self, source: np.ndarray, target: np.ndarray) -> Iterator[np.ndarray]:
+        """Columns over pairs of states that say which local copies go with a move (`steps.moves`): the dimensions that
+        grow and those that shrink, and of the last of each the shards' sizes along it and along all before it."""
+        rank = len(self.sizes)
+        if not rank:
+            return
+        sizes = np.array([tile[code] for tile, code in zip(self._tile, self._code, strict=True)])
+        shards = self._shards[self._code]
+        outer = np.cumprod(np.vstack([np.ones((1, len(self.states)), np.int64), sizes]), axis=0)
+        for changed in (shards[:, target] < shards[:, source], shards[:, target] > shards[:, source]):
+            yield (1 << np.arange(rank)) @ changed
+            last = rank - 1 - changed[::-1].argmax(axis=0)
+            for table in (sizes, outer):
+                for state in (source, target):
+                    yield np.where(changed.any(axis=0), table[last, state], 0)
 
     def _exchanges(self) -> tuple[list[Class], np.ndarray]:
         partial, _, monoid = self._partial
