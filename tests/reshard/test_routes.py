@@ -13,6 +13,7 @@ from tests.reshard.reshards import all_placements, check_steps, placed, serial_b
 
 from eggshard.costmodel.alpha_beta import AlphaBeta
 from eggshard.costmodel.counting import Messages, WireBytes
+from eggshard.costmodel.machine_files import preset
 from eggshard.costmodel.pricing import Pricer
 from eggshard.errors import ShardingError
 from eggshard.program import monoids
@@ -224,11 +225,13 @@ PARTIALS = [((), ""), (("y",), "add"), (("x", "y"), "add"), (("x",), "max")]
 
 @pytest.mark.parametrize(
     ("mesh", "shape", "partials"),
-    [(GRID, (16, 8), PARTIALS), (CUBE, (8, 8, 8), PARTIALS[:2]), (SIX, (10, 7), PARTIALS), (SIX, (), PARTIALS)],
+    [(GRID, (16, 8), PARTIALS), (GRID, (32, 64, 3), PARTIALS), (CUBE, (8, 8, 8), PARTIALS[:2]),
+     (SIX, (10, 7), PARTIALS), (SIX, (), PARTIALS)],
 )
-def test_tables_are_shortest_and_agree_with_routes(mesh, shape, partials):
+@pytest.mark.parametrize("model", [AlphaBeta(), preset("cpu-host")], ids=["messages and bytes", "copies too"])
+def test_tables_are_shortest_and_agree_with_routes(mesh, shape, partials, model):
     placements = all_placements(mesh, shape, partials)[::3]
-    type_, finder = TensorType(shape, "f32"), router(mesh, AlphaBeta())
+    type_, finder = TensorType(shape, "f32"), router(mesh, model)
     table = finder.table(type_, placements)
     assert table.shape == (len(placements),) * 2
     assert (np.diagonal(table) == 0).all()
