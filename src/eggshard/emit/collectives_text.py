@@ -120,7 +120,7 @@ class StepText(IndexedText):
     @EMITTED.handles(ReduceScatter)
     def _reduce_scatter(self, action: ReduceScatter, operands: Sequence[Value]) -> list[Value]:
         (x,) = operands
-        if not _reduces(action.monoid, x.type.dtype):
+        if not monoids.reduced_by_collectives(action.monoid, x.type.dtype):
             blocks = self._digits_in_front(x, action.moves)
             return [self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)]
         dim, shape = action.moves[0][0], list(x.type.shape)
@@ -139,7 +139,7 @@ class StepText(IndexedText):
         return [self._all_reduce(x, action) for x in operands]
 
     def _all_reduce(self, x: Value, action: AllReduce) -> Value:
-        if not _reduces(action.monoid, x.type.dtype):
+        if not monoids.reduced_by_collectives(action.monoid, x.type.dtype):
             count = self.mesh.count(action.axes)
             size = -(-x.type.elements // count)
             blocks = self.reshape(self.resize(self.reshape(x, (x.type.elements,)), (count * size,)), (count, size))
@@ -266,8 +266,3 @@ class StepText(IndexedText):
         first = action.branches[0]
         types = [first.types[v] for v in first.outputs]
         return self.op_with_regions("if" if action.predicate else "case", operands[:1], regions, types)
-
-
-def _reduces(monoid: str, dtype: str) -> bool:
-    """Whether XLA's collectives reduce by it; by other monoids devices exchange blocks and combine them themselves."""
-    return monoid not in ("and", "or", "xor") or (dtype == "i1" and monoid != "xor")

@@ -69,3 +69,8 @@ def identity(name: str, dtype: str) -> bool | int | float:
     if name == "and":
         return highest if dtype.startswith("ui") else -1
     return lowest if name == "max" else highest
+
+
+def reduced_by_collectives(name: str, dtype: str) -> bool:
+    """Whether XLA's collectives reduce by it; by other monoids devices exchange blocks and combine them themselves."""
+    return name not in ("and", "or", "xor") or (dtype == "i1" and name != "xor")

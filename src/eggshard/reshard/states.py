@@ -187,11 +187,12 @@ class StateSpace:
         source, target = np.nonzero(self.kind)
         kind = self.kind[source, target].astype(np.int64)
         local, before, after = self._elements()
-        partial, sharded, _ = self._partial
+        partial, sharded, monoid = self._partial
         moved = self._over[source, target] * (kind != Kind.SLICE)
         moved = np.where(np.isin(kind, (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)),
                          partial[source] & ~partial[target], moved)
-        columns = [kind, moved, local[source], before[source, target], local[target], after[source, target]]
+        columns = [kind, moved, monoid[source], local[source], before[source, target], local[target],
+                   after[source, target]]
         copies = np.isin(kind, (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL))
         first, number = _classes([*columns, *(copies * column for column in self._copied(source, target))])
         out = np.full(self.kind.shape, -1, np.int32)

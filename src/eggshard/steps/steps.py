@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from eggshard.ops import registry
+from eggshard.program import monoids
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Region
@@ -227,7 +228,13 @@ class AllReduce(GroupCollective):
 
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
-        return float(sum(2 * t.bytes * (n - 1) / n for t in operands))
+
+        def block(type_: TensorType) -> float:
+            if monoids.reduced_by_collectives(self.monoid, type_.dtype):
+                return type_.bytes / n
+            return float(type_.with_shape((-(-type_.elements // n),)).bytes)
+
+        return sum(2 * (n - 1) * block(t) for t in operands)
 
 
 @dataclass(frozen=True, slots=True)
