@@ -9,6 +9,7 @@ from bench.memory import compiled_memory
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
+from eggshard.memory.xla_cpu.packing import ALIGNED
 from eggshard.steps.window_steps import JointExchange
 
 
@@ -41,7 +42,8 @@ def chunks(widths: tuple[int, ...], rows: int, depth: int, devices: int, dtype: 
 def test_temporaries_of_joint_exchanges(
     widths: tuple[int, ...], rows: int, depth: int, devices: int, dtype: str, op: str, error: float
 ) -> None:
-    """Chunks of equal widths are known exactly; of others, whose shards are padded, what fits where is not."""
+    """Chunks of equal widths are known exactly, but for one scalar that XLA keeps on some machines; of others, whose
+    shards are padded, what fits where is not."""
     plan = chunks(widths, rows, depth, devices, dtype, op)
     assert any(isinstance(step.action, JointExchange) for step in plan.steps)
-    assert plan.memory.temporaries == pytest.approx(compiled_memory(plan)[0], rel=error, abs=0)
+    assert plan.memory.temporaries == pytest.approx(compiled_memory(plan)[0], rel=error, abs=ALIGNED)
