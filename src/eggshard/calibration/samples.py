@@ -176,6 +176,7 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
         (lambda b, x: b.tanh(x), (square,)),
         (lambda b, x: b.sum(x, 0), (square,)),
         (lambda b, x: b.sum(x, 1), (square,)),
+        (lambda b, x: b.op("fft", x, fft_type="RFFT", fft_length=x.shape[1:]), (square,)),
     ]
     if side <= _WIDEST:
         cases += [(lambda b, x, y: b.dot(x, y), shapes) for shapes in (
