@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
-from eggshard.errors import EggshardError, EngineError
+from eggshard.errors import EggshardError, EngineError, LoweringError
 from eggshard.limits import Limits
 from eggshard.memory.model import Memory
 from eggshard.memory.prediction import memory_of
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from eggshard.engines.workspace.steps import PlanWorkspace
     from eggshard.plan.proof import Proof
     from eggshard.report.difference import Difference
+
+#: Seconds that the proof of a plan on other devices may take.
+_PROOF = 10.0
 
 
 class Plan(PlanRecord):
@@ -185,11 +188,21 @@ class Plan(PlanRecord):
         distance from it. A number that the program computed from its sizes, such as a mean's divisor, stays as it is.
 
         program: the same program at the new sizes, as for `optimize`. It is checked to be that, constants included,
-        and is what `verify` compares with; without it there is nothing to compare with.
+        and is what `verify` compares with; without it there is nothing to compare with. LoweringError, too, where the
+        steps are proved to compute something else, such as the sum of a constant over what has grown.
         """
         from eggshard.plan.scaling import on_devices
 
-        return Plan.of(on_devices(self, devices, program))
+        plan = Plan.of(on_devices(self, devices, program))
+        if program is not None:
+            from eggshard.prove.proving import prove
+
+            proof = prove(plan, within=_PROOF)
+            if proof.equal is False:
+                raise LoweringError(
+                    f"the steps compute something else than {plan.program.name} on {plan.mesh}: {proof.difference}; "
+                    "plan for that number of devices")
+        return plan
 
     def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
         """Lower the plan for devices that need not be present, to a ``jax.export.Exported`` of the same signature.

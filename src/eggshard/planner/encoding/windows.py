@@ -266,9 +266,9 @@ class WindowDemand:
                 self.made[g].append(inner)
 
     def narrowest(self, g: int, window: Placement) -> Placement:
-        """The first bounding window of a window's grid."""
+        """The first bounding window of a window's grid; itself where none is made on that grid."""
         grid = grid_of(window)
-        return next(p for p in self.made[g] if grid_of(p) == grid)
+        return next((p for p in self.made[g] if grid_of(p) == grid), window)
 
     def held(self, g: int) -> list[Held]:
         """How a value's windows are shared out: those along one dimension alone, and the rest in parts that lie apart.
