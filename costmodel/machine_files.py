@@ -1,9 +1,10 @@
 """Machines as TOML files: the presets of this package, a user's own, and what `eggshard calibrate` saved.
 
 A file holds the fields of `Machine` by their names, one ``[[levels]]`` per level with the fields of its fabric beside
-``name``, ``fabric``, ``units``, ``algorithms`` and ``shared``, and one ``[[protocols]]`` per protocol. ``extends`` names a preset
-or a file whose machine this one is, with levels added outside and other keys replaced. ``[sources]`` says where
-constants are from, by their dotted names (``levels.node.bandwidth``); ``[[disagreements]]`` has what others say.
+``name``, ``fabric``, ``units``, ``algorithms`` and ``shared``, and one ``[[protocols]]`` per protocol. ``extends``
+names a preset or a file whose machine this one is, with levels added outside and other keys replaced. ``[sources]``
+says where constants are from, by their dotted names (``levels.node.bandwidth``); ``[[disagreements]]`` has what
+others say.
 """
 
 from __future__ import annotations
