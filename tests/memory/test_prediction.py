@@ -135,7 +135,7 @@ def test_a_loop_carries_one_buffer_for_all_iterations() -> None:
     assert abs(many.memory.temporaries - temporaries) <= 0.1 * temporaries
 
 
-def scanned(shape: tuple[int, ...], spec: tuple[str | None, ...]) -> es.Plan:
+def scanned(shape: tuple[int, ...], spec: tuple[str | None, ...], model: str | None = "h100-node") -> es.Plan:
     """Layers in a scan over a stack of weights, that are gathered one by one or not at all."""
     jax = pytest.importorskip("jax")
     from jax.sharding import NamedSharding, PartitionSpec
@@ -148,8 +148,7 @@ def scanned(shape: tuple[int, ...], spec: tuple[str | None, ...]) -> es.Plan:
     rows, stack = (NamedSharding(mesh, PartitionSpec(*s)) for s in (("a", None), spec))
     shapes = [jax.ShapeDtypeStruct(s, np.float32) for s in ((512, shape[-1]), shape)]
     # The host's own machine goes another way than to gather along a minor dimension, which copies.
-    return es.optimize(
-        jax.jit(run, in_shardings=(rows, stack), out_shardings=rows).lower(*shapes), cost_model="h100-node")
+    return es.optimize(jax.jit(run, in_shardings=(rows, stack), out_shardings=rows).lower(*shapes), cost_model=model)
 
 
 @pytest.mark.parametrize("spec", [(None, None, None), (None, None, "a"), (None, "a", None), (None, None, "b")], ids=str)
@@ -158,6 +157,13 @@ def test_loops_share_memory_with_what_is_inside(spec: tuple[str | None, ...]) ->
     plan = scanned((4, 256, 256), spec)
     temporaries = compiled_memory(plan)[0]
     assert plan.memory.temporaries == pytest.approx(temporaries, rel=0.01, abs=512)
+
+
+@pytest.mark.xfail(reason="predicted 64 KiB below what XLA takes; why is not known yet")
+def test_a_loop_with_an_all_to_all_in_it() -> None:
+    """The plan that users get by default of the last of the programs above."""
+    plan = scanned((4, 256, 256), (None, None, "b"), model=None)
+    assert plan.memory.temporaries == pytest.approx(compiled_memory(plan)[0], rel=0.01, abs=512)
 
 
 @pytest.mark.parametrize(("in_turn", "copies"), [(True, 1), (False, 2)], ids=["in turn", "apart"])

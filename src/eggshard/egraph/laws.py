@@ -11,8 +11,8 @@ What counts as equal:
 - Integers and truth values: every bit, whatever the mark. Arithmetic wraps.
 - Floats under the mark "=", and under "ρ" where ``exact_if`` holds: every bit. NaNs are one value: their payloads are
   not part of any op's meaning. So are non-finite complex numbers, where a rule computes. Under `like_zeros` zeros
-  are one value too: which zero a maximum of both is depends on their order; and in all that is made of dots and
-  convolutions, whose kernels begin sums with 0 or with the first product, or fuse the parts of complex ones.
+  are one value too: which zero a maximum of both is depends on their order; and in what is made of complex
+  dots and convolutions, whose kernels add up the parts of products in orders of their own.
 - Floats under the mark "ρ": both sides are one real number, and the right side is off by no more than twice what the
   left side may be off by rounding (`eggshard.egraph.law_rounding`). An element that is finite on the left is finite on
   the right, and one that is not is not; a rule may turn an infinity into NaN or back, and -0 into 0. So x * 0 is never
@@ -40,6 +40,7 @@ from eggshard.egraph.patterns import Node, Pattern, postorder
 from eggshard.egraph.rules import NO_ATTRIBUTES, Match, OpUse, Rule
 from eggshard.errors import LoweringError, ProgramError, RewriteError
 from eggshard.ops.arithmetic import current
+from eggshard.ops.numerics import is_complex
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import ELEMENT_TYPES, TensorType, is_float, mlir_dtype
 
@@ -233,7 +234,8 @@ def _difference(
     if exact or not is_float(mlir_dtype(left.dtype)):
         uses = [use for side in sides for use in side]
         computed = rule.is_arithmetic or _sums(uses)
-        signed_zeros = signed_zeros and not any(use.name in _PRODUCTS for use in uses)
+        if is_complex(mlir_dtype(left.dtype)) and any(use.name in _PRODUCTS for use in uses):
+            signed_zeros = False
         good = same_bits(left, right, signed_zeros, whole_complex=computed)
     else:
         one, other = (bounded(p, uses, arrays) for p, uses in zip((rule.left, rule.right), sides, strict=True))

@@ -42,8 +42,11 @@ def chunks(widths: tuple[int, ...], rows: int, depth: int, devices: int, dtype: 
 def test_temporaries_of_joint_exchanges(
     widths: tuple[int, ...], rows: int, depth: int, devices: int, dtype: str, op: str, error: float
 ) -> None:
-    """Chunks of equal widths are known exactly, but for one scalar that XLA keeps on some machines; of others, whose
-    shards are padded, what fits where is not."""
+    """Chunks of equal widths are known exactly; of others, whose shards are padded, what fits where is not.
+
+    Where chunks are added, XLA takes one slot of a scalar less on some machines, nobody knows yet why.
+    """
+    slot = ALIGNED if op == "add" and not error else 0
     plan = chunks(widths, rows, depth, devices, dtype, op)
     assert any(isinstance(step.action, JointExchange) for step in plan.steps)
-    assert plan.memory.temporaries == pytest.approx(compiled_memory(plan)[0], rel=error, abs=ALIGNED)
+    assert plan.memory.temporaries == pytest.approx(compiled_memory(plan)[0], rel=error, abs=slot)
