@@ -72,18 +72,18 @@ def with_rows(
         iteration = plan(body, wide, halos.left(times))
         if iteration.messages:
             return None
-        ahead = plan(condition_of_rows(condition, counter, loop.trip_count, times), tiles, (replicated(()),))
 
         def row(trips: int) -> StepPlan:
             return _row(body, iteration, halos, times, trips, planning.conversions)
 
         parts: list[Loop | StepPlan] = []
         if loop.trip_count is None:
+            ahead = plan(condition_of_rows(condition, counter, times), tiles, (replicated(()),))
             parts.append(Loop(ahead, row(times), None))
             parts.append(Loop(loop.condition, loop.body, times // 2))
         else:
             rows, left = divmod(loop.trip_count, times)
-            parts.append(Loop(ahead, row(times), rows) if rows > 1 else row(times))
+            parts.append(_repeated(row(times), rows) if rows > 1 else row(times))
             if left:
                 parts.append(loop.body if left == 1 else row(left))
         return _program(loop.body, types, parts)
@@ -164,6 +164,15 @@ def _counted(
                 (results[i],) = next_.emit(Crop(dim, a.axes, a.size, offsets), (results[i],), ("stale rim",))
     (more,) = next_.emit(Local("add", Attributes(), (number,)), (count, next_.scalar(1, "i32")))
     return Loop(goes_on.build([holds]), next_.build([more, *results]), trips)
+
+
+def _repeated(row: StepPlan, rows: int) -> StepPlan:
+    """So many rows: a loop with a counter of its own. How often one runs that rows count for, compilers do not see."""
+    assembler = Assembler(row.mesh, None, _CHOSEN)
+    types = [row.types[v] for v in row.inputs]
+    carried = [assembler.input(t) for t in types]
+    loop = _counted(row, types, (), (), rows)
+    return assembler.build(assembler.emit(loop, (assembler.scalar(0, "i32"), *carried), ("rows of iterations",))[1:])
 
 
 def _program(like: StepPlan, types: Sequence[TensorType], parts: Sequence[Loop | StepPlan]) -> StepPlan:

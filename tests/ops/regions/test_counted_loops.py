@@ -79,25 +79,6 @@ def test_trips(direction: str, step: int, turned: bool, subtract: bool) -> None:
 
 
 @pytest.mark.parametrize("direction,step", [d for d in DIRECTIONS if d[0] != "NE"])
-@pytest.mark.parametrize("times", [2, 4, 8])
-def test_rows_of_a_known_number(direction: str, step: int, times: int) -> None:
-    """The row loop and what it leaves over are together the loop."""
-    condition, body = loop(direction, step, 4)
-    counter = find_counter(condition, body)
-    assert counter is not None
-    for first in (4, *(4 - step * k for k in range(1, 21)), 4 - step * 3 + 1):
-        trips = counter.trips(first)
-        assert trips is not None
-        ahead = condition_of_rows(condition, counter, trips, times)
-        with np.errstate(over="ignore"):
-            rounds, values = run(ahead, body, start(1, first, 0), times)
-            assert rounds == trips // times
-            values = in_a_row(body, trips % times, values)
-            want = run(condition, body, start(1, first, 0))[1]
-        assert [int(v) for v in values] == [int(v) for v in want]
-
-
-@pytest.mark.parametrize("direction,step", [d for d in DIRECTIONS if d[0] != "NE"])
 @pytest.mark.parametrize("limit", [4, None])
 @pytest.mark.parametrize("times", [2, 8])
 def test_rows_of_an_unknown_number(direction: str, step: int, limit: int | None, times: int) -> None:
@@ -105,7 +86,7 @@ def test_rows_of_an_unknown_number(direction: str, step: int, limit: int | None,
     condition, body = loop(direction, step, limit)
     counter = find_counter(condition, body)
     assert counter == Counter(1, step, direction, limit)
-    ahead = condition_of_rows(condition, counter, None, times)
+    ahead = condition_of_rows(condition, counter, times)
     for first in range(-20, 24, 3):
         with np.errstate(over="ignore"):
             trips, want = run(condition, body, start(1, first, 4))
@@ -128,9 +109,9 @@ def test_near_the_ends_of_the_type(dtype: str, first: int, limit: int, step: int
         for times in (2, 4, 8):
             if not counter.fits(dtype, times):
                 with pytest.raises(ValueError, match="does not count"):
-                    condition_of_rows(condition, counter, None, times)
+                    condition_of_rows(condition, counter, times)
                 continue
-            ahead = condition_of_rows(condition, counter, None, times)
+            ahead = condition_of_rows(condition, counter, times)
             trips, want = run(condition, body, start(1, first, limit, dtype))
             rounds, values = run(ahead, body, start(1, first, limit, dtype), times)
             left, values = run(condition, body, values)
@@ -168,4 +149,4 @@ def test_inequality_makes_no_rows() -> None:
     counter = find_counter(condition, body)
     assert counter is not None and counter.trips(5) is None and counter.trips(0) == 2
     with pytest.raises(ValueError, match="in no rows"):
-        condition_of_rows(condition, counter, 2, 2)
+        condition_of_rows(condition, counter, 2)

@@ -84,13 +84,12 @@ def grows_by(condition: Region, body: Region, position: int) -> int | None:
     return _steps(condition, body, _definitions(body), condition.inputs[position])
 
 
-def condition_of_rows(condition: Region, counter: Counter, trips: int | None, times: int) -> Region:
+def condition_of_rows(condition: Region, counter: Counter, times: int) -> Region:
     """The condition under which ``times`` more iterations run.
 
-    Where it is known how often the loop runs, the limit is moved so that the iterations that fill no row remain.
-    Otherwise the original condition must hold for the counter of the last iteration of the row, and the counter must
-    not overflow before it. For LT, LE, GT and GE alone: there it then holds for the whole row. ValueError for NE, and
-    for rows that are too long for the counter's type (`Counter.fits`).
+    The original condition must hold for the counter of the last iteration of the row, and the counter must not overflow
+    before it. For LT, LE, GT and GE alone: there it then holds for the whole row. ValueError for NE, and for rows that
+    are too long for the counter's type (`Counter.fits`).
     """
     if counter.direction not in _TURNED:
         raise ValueError(f"a loop that runs while its counter is {counter.direction} its limit runs in no rows")
@@ -108,17 +107,12 @@ def condition_of_rows(condition: Region, counter: Counter, trips: int | None, ti
     def compare(x: int, direction: str, y: int) -> int:
         return ahead.op("compare", x, y, comparison_direction=direction, compare_type=kind)
 
-    if trips is not None and counter.limit is not None:
-        goes_on = compare(
-            counter.position, counter.direction, constant(counter.limit - trips % times * counter.step))
-    else:
-        last = ahead.op("add", counter.position, constant((times - 1) * counter.step))
-        values = list(ahead.inputs)
-        values[counter.position] = last
-        (holds,) = _append(ahead, condition, values)
-        grows = compare(last, "GE" if counter.step > 0 else "LE", counter.position)
-        goes_on = ahead.op("and", holds, grows)
-    return ahead.build([goes_on])
+    last = ahead.op("add", counter.position, constant((times - 1) * counter.step))
+    values = list(ahead.inputs)
+    values[counter.position] = last
+    (holds,) = _append(ahead, condition, values)
+    grows = compare(last, "GE" if counter.step > 0 else "LE", counter.position)
+    return ahead.build([ahead.op("and", holds, grows)])
 
 
 def _append(builder: RegionBuilder, region: Region, inputs: Sequence[int]) -> list[int]:
