@@ -21,7 +21,7 @@ from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 from eggshard.steps.assemble import Assembler, Conversions
 from eggshard.steps.control_steps import Loop
-from eggshard.steps.held import Origin
+from eggshard.steps.held import Held, Origin
 from eggshard.steps.steps import Local, StepPlan
 from eggshard.steps.window_steps import Crop
 
@@ -130,6 +130,7 @@ def _row(
     assert wide is not None
     row = Assembler(iteration.mesh, conversions, _CHOSEN)
     given = [row.input(p.local_type(t)) for p, t in zip(halos.tiles, types, strict=True)]
+    row.held |= {v: Held(-1, -1, t, p) for v, t, p in zip(given, types, halos.tiles, strict=True)}
     carried = [
         row.convert(v, t, p, [q])[q] for v, t, p, q in zip(given, types, halos.tiles, wide, strict=True)
     ]
@@ -139,6 +140,7 @@ def _row(
         given[i] if i in halos.fixed else row.convert(v, t, q, [p])[p]
         for i, (v, t, p, q) in enumerate(zip(results, types, halos.tiles, wide, strict=True))
     ]
+    row.held |= {v: Held(-1, -1, t, p) for v, t, p in zip(returned, types, halos.tiles, strict=True)}
     return row.build(returned)
 
 
@@ -157,6 +159,7 @@ def _counted(
     operands = tuple(next_.input(t) for t in types)
     results = list(next_.emit(iteration, operands))
     next_.hold_as(iteration, dict(zip(iteration.inputs, operands, strict=True)), iteration.inputs)
+    next_.hold_as(iteration, dict(zip(iteration.outputs, results, strict=True)), iteration.outputs)
     for i, (p, q) in enumerate(zip(wide, left, strict=True)):
         for dim, (a, b) in enumerate(zip(p.dims, q.dims, strict=True)):
             if a != b:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from eggshard.ops.regions.counted_loops import Counter, find_counter, grows_by, integer, scalar
-from eggshard.program.attributes import Literal
+from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.placement import Placement
 from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
@@ -62,7 +62,7 @@ def _of_one_row(plan: PlanRecord) -> PlanRecord | None:
             assert counted is not None
             found = _rows(plan, counted, step)
             if found is not None:
-                return _rewritten(plan, number, other, counted, *found)
+                return _rewritten(plan, number, other, counted, found)
     return None
 
 
@@ -115,34 +115,54 @@ def _marked(container: Container, marks: Sequence[bool]) -> list[int]:
     return [v for v, mark in zip(container.inputs, marks, strict=True) if mark]
 
 
-def _rows(plan: PlanRecord, counted: _Counted, step: Step) -> tuple[int, int, tuple[Placement, ...]] | None:
-    """Iterations of a row, and of all rows, and where a loop holds the state; None for a loop of anything else."""
+class _Rows(NamedTuple):
+    """The rows that a loop of the plan runs. trips: iterations of a row. done: of all rows. ends: by the places of
+    integers that it carries where they end. own: how many of those come before what the program's loop carries.
+    placements: where it holds that."""
+
+    trips: int
+    done: int
+    ends: dict[int, int]
+    own: int
+    placements: tuple[Placement, ...]
+
+
+def _rows(plan: PlanRecord, counted: _Counted, step: Step) -> _Rows | None:
+    """The rows that a step runs; None for a step that is anything else."""
     loop, region, device_program = step.action, plan.program.region, plan.device_program
-    if not isinstance(loop, Loop) or len(step.operands) != len(counted.op.operands) or not loop.condition.held:
+    own = len(step.operands) - len(counted.op.operands)
+    if not isinstance(loop, Loop) or not 0 <= own <= 1 or not loop.body.held:
         return None
-    held = [loop.condition.held[v] for v in loop.condition.inputs]
-    placements = tuple(h.placement for h in held if h is not None)
-    types = [region.types[v] for v in counted.op.operands]
-    if len(placements) != len(types) or any(p.partial for p in placements) or any(
-        p.local_type(t) != device_program.types[v] for p, t, v in zip(placements, types, step.operands, strict=True)
+    before, after = ([h.placement for v in values if (h := loop.body.held[v]) is not None]
+                     for values in (loop.body.inputs[own:], loop.body.outputs[own:]))
+    types, placements = [region.types[v] for v in counted.op.operands], tuple(before)
+    if before != after or len(placements) != len(types) or any(p.partial for p in placements) or any(
+        p.local_type(t) != device_program.types[v]
+        for p, t, v in zip(placements, types, step.operands[own:], strict=True)
     ):
         return None
-    state = [loop.condition.inputs[k] for k in counted.state]
-    if not _apart(loop.body, counted.counts) or loop.condition.outputs[0] in _dependent(loop.condition, state):
+    counts = {own + k: steps for k, (_, steps) in counted.counts.items()}
+    integers = [*range(own), *counts]
+    state = [v for k, v in enumerate(loop.condition.inputs) if k not in integers]
+    if not _apart(loop.body, integers) or loop.condition.outputs[0] in _dependent(loop.condition, state):
         return None
-    if any(_integer(device_program, step.operands[k]) != start for k, (start, _) in counted.counts.items()):
+    starts = {k: _integer(device_program, step.operands[k]) for k in integers}
+    if any(starts[own + k] != start for k, (start, _) in counted.counts.items()):
         return None
-    dtypes = {k: types[k].dtype for k in counted.counts}
-    rows = list(_run(loop, {k: np.array(start, numpy_dtype(dtypes[k])) for k, (start, _) in counted.counts.items()}))
-    position = counted.counter.position
-    (start, by), limit = counted.counts[position], counted.counter.limit or 0
-    if len(rows) < 3 or not rows[-1] or rows[-1][position] > limit:
+    rows = list(_run(loop, {
+        k: np.array(start, numpy_dtype(device_program.types[step.operands[k]].dtype))
+        for k, start in starts.items() if start is not None}))
+    if len(rows) < 3 or not rows[-1] or len(rows[-1]) < len(integers):
         return None
-    done = [(row[position] - start) // by for row in rows]
-    even = all(n == k * done[1] for k, n in enumerate(done)) and done[1] > 0
-    right = all(row[k] == begun + n * step for row, n in zip(rows, done, strict=True)
-                for k, (begun, step) in counted.counts.items())
-    return (done[1], done[-1], placements) if even and right else None
+    grown = {k: rows[1][k] - rows[0][k] for k in integers}
+    if any(row[k] != rows[0][k] + n * grown[k] for n, row in enumerate(rows) for k in integers):
+        return None
+    limit, trips = counted.counter.limit or 0, grown[own + counted.counter.position] // counted.counter.step
+    if trips < 1 or rows[-1][own + counted.counter.position] > limit:
+        return None
+    if any(grown[k] != trips * steps for k, steps in counts.items()):
+        return None
+    return _Rows(trips, trips * (len(rows) - 1), rows[-1], own, placements)
 
 
 def _integer(device_program: StepPlan, value: int) -> int | None:
@@ -209,43 +229,42 @@ def _narrow(step: Step, needed: Collection[int]) -> Step:
                    results=tuple(step.results[k] for k in places))
 
 
-def _rewritten(plan: PlanRecord, number: int, other: int, counted: _Counted, trips: int, done: int,
-               placements: tuple[Placement, ...]) -> PlanRecord:
+def _rewritten(plan: PlanRecord, number: int, other: int, counted: _Counted, rows: _Rows) -> PlanRecord:
     region, device_program = plan.program.region, plan.device_program
     op, counter, counts = counted
     step, data = device_program.steps[other], counted.state
     assert isinstance(step.action, Loop)
     one = _Room(region, [region.types[op.operands[k]] for k in data])
-    two = _Room(device_program, [device_program.types[step.operands[k]] for k in data])
+    two = _Room(device_program, [device_program.types[step.operands[rows.own + k]] for k in data])
     rest, rest_there = {}, {}
-    for k, (start, by) in counts.items():
-        constant = next(o for o in region.ops if op.operands[k] in o.results)
+    for k, end in rows.ends.items():
+        if k >= rows.own:
+            constant = next(o for o in region.ops if op.operands[k - rows.own] in o.results)
+            (rest[k - rows.own],) = one.placed(constant, attributes=_with_value(constant, end))
         source = next(s for s in device_program.steps if step.operands[k] in s.results)
         assert isinstance(source.action, Local)
-        value = np.array(start + done * by, numpy_dtype(region.types[op.operands[k]].dtype))
-        attributes = constant.attributes.updated(value=Literal(value))
-        (rest[k],) = one.placed(constant, attributes=attributes)
-        (rest_there[k],) = two.placed(source, action=replace(source.action, attributes=attributes))
+        (rest_there[k],) = two.placed(source, action=replace(
+            source.action, attributes=_with_value(source.action, end)))
     # The program: iterations of a row on any state, and the rest of them.
     start, by = counts[counter.position]
-    condition = _with_limit(op.regions[0], start + trips * by)
+    condition = _with_limit(op.regions[0], start + rows.trips * by)
     row = one.looped(op, {k: one.use(op.operands[k]) for k in counts} | dict(zip(data, one.states[0], strict=True)),
-                     regions=(condition, op.regions[1]), attributes=op.attributes.updated(trip_count=trips))
-    left = -(-((counter.limit or 0) - start - done * by) // by)
+                     regions=(condition, op.regions[1]), attributes=op.attributes.updated(trip_count=rows.trips))
+    left = -(-((counter.limit or 0) - start - rows.done * by) // by)
     results = one.looped(op, rest | dict(zip(data, one.states[1], strict=True)),
                          attributes=op.attributes.updated(trip_count=left))
     one.finish(number, dict(zip(op.results, results, strict=True)))
     # The plan: a row's steps on any state, and what follows all rows.
-    body = step.action.body
-    values = {body.inputs[k]: two.use(step.operands[k]) for k in counts}
-    made = two.inlined(body, values | {body.inputs[k]: v for k, v in zip(data, two.states[0], strict=True)})
-    after = rest_there | dict(zip(data, two.states[1], strict=True))
+    body, there = step.action.body, [rows.own + k for k in data]
+    values = {body.inputs[k]: two.use(step.operands[k]) for k in rows.ends}
+    made = two.inlined(body, values | {body.inputs[k]: v for k, v in zip(there, two.states[0], strict=True)})
+    after = rest_there | dict(zip(there, two.states[1], strict=True))
     two.finish(other, {step.results[k]: v for k, v in after.items()})
     lemmas = [
-        [*(room.use(item.operands[k]) for k in data), *(outputs[k] for k in data)]
-        for room, item, outputs in ((one, op, row), (two, step, made))
+        [*(room.use(item.operands[own + k]) for k in data), *(outputs[own + k] for k in data)]
+        for room, item, outputs, own in ((one, op, row, 0), (two, step, made, rows.own))
     ]
-    of_state = tuple(placements[k] for k in data)
+    of_state = tuple(rows.placements[k] for k in data)
     count = 2 * len(data)
     program = replace(
         plan.program, region=one.built(region.outputs, lemmas[0]), text=None, input_names=(), output_names=(),
@@ -257,6 +276,12 @@ def _rewritten(plan: PlanRecord, number: int, other: int, counted: _Counted, tri
                    output_placements=(*plan.output_placements, *of_state, *of_state))
 
 
+def _with_value(constant: Op | Local, value: int) -> Attributes:
+    """A constant's attributes with another integer."""
+    array = np.array(value, constant.attributes["value"].array.dtype)
+    return constant.attributes.updated(value=Literal(array))
+
+
 def _with_limit(condition: Region, limit: int) -> Region:
     """A counter's condition with another limit: the one integer constant in it that it compares with."""
     compared = next(op for op in condition.ops if condition.outputs[0] in op.results).operands
@@ -264,8 +289,7 @@ def _with_limit(condition: Region, limit: int) -> Region:
     def limited(op: Op) -> Op:
         if op.name != "constant" or not {*compared}.intersection(op.results):
             return op
-        value = Literal(np.array(limit, op.attributes["value"].array.dtype))
-        return replace(op, attributes=op.attributes.updated(value=value))
+        return replace(op, attributes=_with_value(op, limit))
 
     return replace(condition, ops=tuple(map(limited, condition.ops)))
 
