@@ -20,9 +20,10 @@ from eggshard.costmodel.machine_files import load, preset, presets
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.costmodel.table import Measured, Table
 from eggshard.costmodel.topologies import FatTree, FullMesh, Ring, Switch, Torus
+from eggshard.costmodel.units import Unit
 
 __all__ = [
     "AlphaBeta", "Combinable", "Compute", "CostModel", "FatTree", "FullMesh", "Level", "Machine", "Measured",
-    "Messages", "PerKind", "Protocol", "Ring", "StepColumns", "StepInfo", "Switch", "Table", "Torus", "WeightedSum",
-    "WireBytes", "at_hand", "detect", "load", "named", "preset", "presets", "seconds_many",
+    "Messages", "PerKind", "Protocol", "Ring", "StepColumns", "StepInfo", "Switch", "Table", "Torus", "Unit",
+    "WeightedSum", "WireBytes", "at_hand", "detect", "load", "named", "preset", "presets", "seconds_many",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from eggshard.costmodel.columns import StepColumns, seconds_many
 from eggshard.costmodel.protocol import CostModel, StepInfo
+from eggshard.costmodel.units import SECONDS, Unit, unit_of
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 
@@ -73,6 +74,11 @@ class WeightedSum(Combinable):
         return sum((weight * seconds_many(model, steps) for weight, model in self.terms), np.zeros(len(steps)))
 
     @property
+    def unit(self) -> Unit:
+        """That of all terms, whatever their weights; else the sum is a number without one."""
+        return _unit([model for weight, model in self.terms if weight])
+
+    @property
     def overlap(self) -> float:
         return min((getattr(model, "overlap", 0.0) for weight, model in self.terms if weight), default=0.0)
 
@@ -104,11 +110,22 @@ class PerKind(Combinable):
         return out
 
     @property
+    def unit(self) -> Unit:
+        """That of all models; else prices are numbers without one."""
+        return _unit([self.model, *self.kinds.values()])
+
+    @property
     def overlap(self) -> float:
         return float(getattr(self.model, "overlap", 0.0))
 
     def channels(self, axes: tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
         return _links([self.model], axes, mesh)
+
+
+def _unit(models: Sequence[CostModel]) -> Unit:
+    """The unit of all models; where they have several, their prices are numbers without one."""
+    units = {unit_of(model) for model in models} or {SECONDS}
+    return units.pop() if len(units) == 1 else Unit("units")
 
 
 def _terms(model: object) -> tuple[tuple[float, CostModel], ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.combining import Combinable
 from eggshard.costmodel.protocol import StepInfo
+from eggshard.costmodel.units import Unit
 
 #: A flop or a byte of local memory, in units of the counted thing: a tie-breaker, never a reason.
 TIE = 1e-10
@@ -17,6 +18,8 @@ TIE = 1e-10
 @dataclass(frozen=True)
 class WireBytes(Combinable):
     """Bytes first, then messages, then compute: one message weighs a thousandth of a byte, a flop a ten-billionth."""
+
+    unit = Unit("bytes", 1e-9)
 
     def seconds(self, step: StepInfo) -> float:
         return 1e-9 * (step.wire_bytes + 1e-3 * step.messages + TIE * (step.flops + step.memory_bytes))
@@ -30,6 +33,8 @@ class WireBytes(Combinable):
 @dataclass(frozen=True)
 class Messages(Combinable):
     """The number of collectives first, then bytes, then compute."""
+
+    unit = Unit("messages", 1e-9)
 
     def seconds(self, step: StepInfo) -> float:
         return 1e-9 * (step.messages + 1e-12 * step.wire_bytes + 1e-18 * (step.flops + step.memory_bytes))

@@ -16,6 +16,7 @@ from eggshard.costmodel.machine import Machine
 from eggshard.costmodel.machine_files import load, preset, presets
 from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import CostModelError
+from eggshard.extras import named_extras
 
 #: Models that are no machines, by name.
 _OTHERS: dict[str, type] = {"alpha-beta": AlphaBeta, "wire-bytes": WireBytes, "messages": Messages}
@@ -45,6 +46,7 @@ def processes_of(devices: Sequence[Any]) -> int:
     return len({getattr(device, "process_index", 0) for device in devices})
 
 
+@named_extras()
 def detect(devices: Sequence[Any] | None = None) -> Machine:
     """The machine with these devices (by default all of JAX's): what `eggshard calibrate` saved, else the preset.
 

@@ -57,6 +57,7 @@ class CostModel(Protocol):
 
     Others make a model better known or faster:
 
+    - ``unit: Unit``: what its prices are, where they are no seconds (`eggshard.costmodel.units`).
     - ``seconds_many(steps: StepColumns) -> numpy.ndarray``: the prices of many steps at once, ``[steps]``, the same as
       ``seconds`` gives one by one (`eggshard.costmodel.columns`).
     - ``capacity: float | None``: bytes of memory of a device: the ``memory_limit`` of plans where none is given.

@@ -19,6 +19,12 @@ class _Context(ir.Context):  # type: ignore[misc]
         super(ir.Context, self).__init__()  # not that of `ir.Context`, which loads every dialect there is
 
 
+def attributes_of(operation: Any) -> dict[str, Any]:
+    """The attributes of an MLIR op by name, which jaxlib 0.8 has no items of."""
+    given = operation.attributes
+    return dict(given.items()) if hasattr(given, "items") else {each.name: each.attr for each in given}
+
+
 def make_context() -> Any:
     """A new context with JAX's dialects."""
     context = _Context()

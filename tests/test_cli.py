@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from eggshard import shardy
 from eggshard.api import Plan
-from eggshard.cli import app, main, parse_mesh, parse_spec, parse_tensor
+from eggshard.cli import app, main, parse_mesh, parse_size, parse_spec, parse_tensor
 from eggshard.errors import EggshardError
+from eggshard.version import __version__
 
 MODULE = """
 sdy.mesh @mesh = <["x"=4, "y"=2]>
@@ -45,6 +46,26 @@ def test_explain_shows_the_baseline(program: Path) -> None:
     assert "baseline" in result.output and "e-classes" in result.output
 
 
+def test_sources_come_by_standard_input(program: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    for command, text in (("optimize", MODULE), ("explain", MODULE), ("optimize", MODULE), ("explain", None)):
+        more = ["--json", str(saved)] if command == "optimize" else []
+        result = CliRunner().invoke(app, [command, "-", *more], input=saved.read_text() if text is None else text)
+        assert result.exit_code == 0 and "all-reduce" in result.output, result.output
+
+
+def test_memory_limits_have_units(program: Path) -> None:
+    sizes = {"512MiB": 512 << 20, "16GiB": 16 << 30, "1.5KB": 1500, "2000": 2000, "3 G": 3 * 10**9}
+    assert {text: parse_size(text) for text in sizes} == sizes
+    result = CliRunner().invoke(app, ["optimize", str(program), "--memory-limit", "1KiB"])
+    assert isinstance(result.exception, EggshardError) and "memory" in str(result.exception)
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0 and result.output == f"eggshard {__version__}\n"
+
+
 @pytest.mark.parametrize("source, target", [("x,y", "y,x"), ('[{"x"}, {"y"}]', '[{"y"}, {"x"}]')])
 def test_reshard(source: str, target: str) -> None:
     result = CliRunner().invoke(
@@ -58,6 +79,7 @@ def test_reshard(source: str, target: str) -> None:
     "arguments, message",
     [
         (["reshard", "8x8xf32", "--mesh", "x=4", "--from", "q,-", "--to", "-,x"], "q"),
+        (["optimize", "a.mlir", "--memory-limit", "much"], "512MiB"),
         (["reshard", "8x8xf32", "--mesh", "x:4", "--from", "x,-", "--to", "-,x"], "x=4,y=2"),
         (["reshard", "8by8", "--mesh", "x=4", "--from", "x,-", "--to", "-,x"], "4096x4096xf32"),
         (["optimize", "/nonexistent/program.mlir"], "program.mlir"),

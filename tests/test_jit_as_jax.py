@@ -64,7 +64,10 @@ WITHOUT_ELEMENTS = {
 def test_arrays_without_elements(name: str) -> None:
     function, out, given, *arrays = WITHOUT_ELEMENTS[name]
     plain = jax.jit(function, in_shardings=given, out_shardings=out)
-    want = jax.tree.leaves(plain(*arrays))
+    try:
+        want = jax.tree.leaves(plain(*arrays))
+    except AssertionError as error:  # JAX before 0.10 loses the sharding of results without elements
+        pytest.skip(str(error))
     with warnings.catch_warnings():
         warnings.simplefilter("error", EggshardWarning)
         got = jax.tree.leaves(jit(function, in_shardings=given, out_shardings=out)(*arrays))

@@ -14,6 +14,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.frontends.stablehlo.region_reader import Handler, RegionReader
 from eggshard.ops import registry
 from eggshard.ops.op_writer import OpWriter
@@ -99,7 +100,7 @@ class _Reader(OpWriter[int]):
 
 def _attributes(operation: Any) -> dict[str, str]:
     """The texts of all attributes. Properties of an unregistered op are found in its text only."""
-    items = {name: str(attribute) for name, attribute in operation.attributes.items()}
+    items = {name: str(attribute) for name, attribute in attributes_of(operation).items()}
     properties = re.search(r"<(\{[^{}]*\})>", operation.get_asm(print_generic_op_form=True))
     if properties is not None:
         for named in ir.DictAttr(ir.Attribute.parse(properties[1], operation.context)):

@@ -12,6 +12,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError, printable
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.frontends.stablehlo.shardings import MeshTable
 from eggshard.ops import registry
 from eggshard.ops.base import OpDef
@@ -63,7 +64,7 @@ class ModuleReader:
     def attributes(self, definition: OpDef, operation: Any, operands: tuple[TensorType, ...],
                    results: tuple[TensorType, ...]) -> Attributes:
         """The op's attributes by the registry's codecs."""
-        items = operation.attributes.items()
+        items = attributes_of(operation).items()
         key = (definition.name, tuple(items), operands, results)
         found = self._attributes.get(key)
         if found is None:
@@ -183,6 +184,10 @@ def _array(attribute: Any) -> np.ndarray:
     """The array of an elements attribute without a copy where MLIR's buffer allows; a splat takes no memory."""
     if isinstance(attribute, str):
         return Dense().decode(attribute).array
+    dtype = numpy_dtype(str(ir.ShapedType(attribute.type).element_type))
+    if dtype.isbuiltin != 1:
+        # MLIR has no buffers of types that NumPy itself does not know; jaxlib 0.8 aborts when asked for one.
+        return Dense().decode(str(attribute)).array
     try:
         array = np.array(attribute, copy=False)
     except (ValueError, TypeError):

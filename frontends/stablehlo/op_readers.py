@@ -9,6 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.frontends.normalization.divergence import mark_divergence
 from eggshard.frontends.stablehlo import enzyme_dialect, hlo_dialect
 from eggshard.frontends.stablehlo.control_flow import read_branches, read_while
@@ -122,10 +123,11 @@ def _custom_call(reader: RegionReader, operation: Any, name: str) -> None:
         return
     if target in ("SPMDFullToShardShape", "SPMDShardToFullShape"):
         raise ProgramError(f"custom_call @{target} is GSPMD's form of shard_map; lower with Shardy enabled in JAX")
-    called = operation.attributes.get("called_computations")
+    attributes = attributes_of(operation)
+    called = attributes.get("called_computations")
     if called is not None and len(ir.ArrayAttr(called)):
         raise ProgramError(f"custom_call @{target} calls functions of the module, which is not supported; inline them")
-    effectful = str(operation.attributes.get("has_side_effect", "false")) == "true"
+    effectful = str(attributes.get("has_side_effect", "false")) == "true"
     reader.add(operation, "custom_call_effectful" if effectful else "custom_call")
 
 
@@ -150,7 +152,7 @@ def _opaque(reader: RegionReader, operation: Any, name: str) -> None:
     if captured_values(operation):
         raise ProgramError("its region uses values from outside, and eggshard does not know the op")
     operands, results = reader.operands(operation), reader.result_types(operation)
-    items = [(k, str(a)) for k, a in operation.attributes.items() if k != "sdy.sharding"]
+    items = [(k, str(a)) for k, a in attributes_of(operation).items() if k != "sdy.sharding"]
     regions = ""
     if len(operation.regions):
         text = operation.get_asm(print_generic_op_form=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eggshard.errors import ProgramError
+from eggshard.extras import named_extras
 from eggshard.frontends.protocol import Frontend, is_of_class
 from eggshard.program.program import Program
 
@@ -60,9 +61,8 @@ def _is_path(text: str) -> bool:
     return "\n" not in text and (text.endswith(".mlir") or (len(text) < 4096 and os.path.isfile(text)))
 
 
+@named_extras()
 def _read(source: Any) -> Program:
-    try:
-        from eggshard.frontends.stablehlo.reading import read
-    except ImportError as error:
-        raise ProgramError(f"reading StableHLO needs JAX ({error}); install eggshard[jax]") from None
+    from eggshard.frontends.stablehlo.reading import read
+
     return read(source)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from eggshard import costmodel as costmodel, errors as errors
 from eggshard.errors import EggshardError as EggshardError, EggshardWarning as EggshardWarning
+from eggshard.extras import check_jax as _check_jax, named_extras as _named_extras
 from eggshard.limits import Guard as Guard, Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh
 from eggshard.version import __version__ as __version__
@@ -44,6 +45,10 @@ _LAZY = {
 }
 
 
+_check_jax()
+
+
+@_named_extras()
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'eggshard' has no attribute {name!r}")

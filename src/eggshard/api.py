@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
-from eggshard.errors import EggshardError, EngineError, LoweringError
+from eggshard.errors import EggshardError, LoweringError
+from eggshard.extras import named_extras
 from eggshard.limits import Limits
 from eggshard.memory.model import Memory
 from eggshard.memory.prediction import memory_of
@@ -70,6 +70,7 @@ class Plan(PlanRecord):
     ) -> tuple[np.ndarray, ...]:
         """Run on NumPy: global arrays in, global arrays out. No JAX needed.
 
+        arrays: the program's inputs, or the arguments of the function that it was read from.
         engine: ``numpy``, all devices simulated in this process; ``processes``, one process per device on this machine,
         which exchange data through one shared workspace only; ``mpi``, one MPI rank per device on this machine (ranks
         that exist already run plans by `to_mpi`). devices: run on that many, with shards of the same local shapes, as
@@ -120,6 +121,7 @@ class Plan(PlanRecord):
         with Bar(stages=("comparing over prime fields",), title="proving"):
             return prove(self, runs, seed, shrink, exponents=exponents)
 
+    @named_extras()
     def compare_with_xla(self) -> Comparison:
         """Compile the plan and XLA's own program for the devices at hand and return a printable comparison.
 
@@ -131,6 +133,7 @@ class Plan(PlanRecord):
         with Bar(stages=("compiling the plan and XLA's program",), title="comparing"):
             return compare_with_xla(self)
 
+    @named_extras()
     def measure(self, *args: Any, repeats: int = 5) -> Measurement:
         """Time every step of the plan on the devices at hand, and the whole plan on these arguments.
 
@@ -160,20 +163,20 @@ class Plan(PlanRecord):
 
         return plan_text(self)
 
+    @named_extras()
     def to_jax(self) -> Callable[..., Any]:
         """Return the plan as a jittable callable on global arrays, with the program's own signature."""
         from eggshard.engines.jax.callable import to_jax
 
         return to_jax(self)
 
+    @named_extras()
     def to_mpi(self, comm: Any = None) -> MpiProgram:
         """Return the plan as a program of MPI ranks: a callable on a rank's shards (``pip install 'eggshard[mpi]'``).
 
         All ranks of ``comm`` (default ``MPI.COMM_WORLD``) call this together; rank r is logical device r. EngineError
         on all of them where the communicator has another size than the mesh, or ranks hold different plans.
         """
-        if importlib.util.find_spec("mpi4py") is None:
-            raise EngineError("mpi4py is not installed; pip install 'eggshard[mpi]'")
         from eggshard.engines.mpi.program import MpiProgram
 
         return MpiProgram(self, comm)
@@ -204,6 +207,7 @@ class Plan(PlanRecord):
                     "plan for that number of devices")
         return plan
 
+    @named_extras()
     def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
         """Lower the plan for devices that need not be present, to a ``jax.export.Exported`` of the same signature.
 

@@ -1,4 +1,4 @@
-"""The command line: `optimize`, `explain`, `report`, `diff`, `run`, `reshard`, `shardy`, `layouts`, `calibrate`."""
+"""The command line: `optimize`, `explain`, `report`, `run`, `calibrate`, `doctor` and more."""
 
 from __future__ import annotations
 
@@ -11,21 +11,55 @@ import typer
 
 from eggshard.calibration import command as cli_calibrate
 from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingError
+from eggshard.version import __version__
 
 if TYPE_CHECKING:
     from eggshard.api import Plan
     from eggshard.program.mesh import Mesh
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded tensor programs.",
-                  pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, help="Plan sharded tensor programs.", pretty_exceptions_enable=False)
 
-Source = Annotated[Path, typer.Argument(help="A StableHLO module with Shardy annotations (.mlir).")]
-PlanSource = Annotated[Path, typer.Argument(help="A module as for optimize, or a plan written by optimize --json.")]
+#: The file that is standard input.
+_STDIN = Path("-")
+Source = Annotated[Path, typer.Argument(
+    allow_dash=True, help="A StableHLO module with Shardy annotations (.mlir), or - for stdin.")]
+PlanSource = Annotated[Path, typer.Argument(
+    allow_dash=True, help="A module as for optimize, or a plan written by optimize --json; or - for stdin.")]
 Model = Annotated[str | None, typer.Option(
     "--cost-model", help="alpha-beta, wire-bytes, messages, detected, a machine such as h100-node or "
     "tpu-v5e, or its file (.toml); by default the processors of this host.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Forbid reassociation and whatever NaN, Inf or -0 could tell.")]
 Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the search.")]
+MemoryLimit = Annotated[str | None, typer.Option(
+    "--memory-limit", help="What inputs, outputs and temporaries may take of a device, e.g. 512MiB or 16GiB.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"eggshard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option(
+        "--version", help="Print the version.", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    pass
+
+
+def parse_size(text: str) -> int:
+    """``16GiB`` as bytes; ProgramError if it is not a number of B, KiB, MiB, GiB or their decimal kin."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
+    if not match:
+        raise ProgramError(f"size {text!r} is not of the form 512MiB, 16GB, or a number of bytes")
+    power = " KMGT".index(match[2].upper() or " ")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+def text_of(source: Path) -> str:
+    """What a file holds, or standard input."""
+    return sys.stdin.read() if source == _STDIN else source.read_text()
 
 
 def parse_mesh(text: str) -> Mesh:
@@ -57,13 +91,11 @@ def optimize(
     model: Model = None,
     exact: Exact = False,
     seconds: Seconds = 60.0,
+    memory_limit: MemoryLimit = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the unsharded program.")] = False,
 ) -> None:
     """Find the cheapest plan, and print it."""
-    import eggshard
-
-    limits = eggshard.Limits(seconds=seconds)
-    plan = eggshard.optimize(program, cost_model=model, exact=exact, limits=limits)
+    plan = planned(program, model, exact, seconds, memory_limit)
     typer.echo(str(plan))
     if output:
         output.write_text(plan.to_stablehlo())
@@ -78,10 +110,10 @@ def explain(
     program: PlanSource,
     step: Annotated[str | None, typer.Option(
         "--step", help="Why this step, what else there was, its flips; 3.body.5 is within step 3.")] = None,
-    model: Model = None, exact: Exact = False, seconds: Seconds = 60.0,
+    model: Model = None, exact: Exact = False, seconds: Seconds = 60.0, memory_limit: MemoryLimit = None,
 ) -> None:
     """Find the cheapest plan, and say why it is so: rules, search, the baseline beside it; or all about one step."""
-    typer.echo(plan_of(program, model, exact, seconds).explain(step))
+    typer.echo(plan_of(program, model, exact, seconds, memory_limit).explain(step))
 
 
 @app.command()
@@ -89,10 +121,10 @@ def report(
     program: PlanSource,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the page here.")] = Path("plan.html"),
     xla: Annotated[bool, typer.Option("--xla", help="Compile XLA's own program, too, and compare.")] = False,
-    model: Model = None, exact: Exact = False, seconds: Seconds = 60.0,
+    model: Model = None, exact: Exact = False, seconds: Seconds = 60.0, memory_limit: MemoryLimit = None,
 ) -> None:
     """Write a plan as one HTML page that needs no network: graph, timeline, who holds what, why, and what else."""
-    plan = plan_of(program, model, exact, seconds)
+    plan = plan_of(program, model, exact, seconds, memory_limit)
     typer.echo(f"{plan.report(output, plan.compare_with_xla() if xla else None)}")
 
 
@@ -107,24 +139,33 @@ def diff(
     typer.echo(str(plans[0].diff(plans[1], names)))
 
 
-def plan_of(source: Path, model: str | None, exact: bool, seconds: float) -> Plan:
-    """The plan in a JSON file, or the cheapest one of a module."""
+def planned(
+    source: Path | str, model: str | None, exact: bool, seconds: float, memory_limit: str | None,
+) -> Plan:
+    """The cheapest plan of a module: a file, standard input, or its text."""
     import eggshard
 
-    if source.suffix == ".json":
-        if model is not None:
-            raise typer.BadParameter(f"{source} is a plan, with the prices that it was made at; give the program")
-        return saved_plan(source)
-    limits = eggshard.Limits(seconds=seconds)
-    return eggshard.optimize(source, cost_model=model, exact=exact, limits=limits)
+    return eggshard.optimize(
+        text_of(source) if source == _STDIN else source, cost_model=model, exact=exact,
+        limits=eggshard.Limits(seconds=seconds), memory_limit=parse_size(memory_limit) if memory_limit else None)
 
 
-def saved_plan(path: Path) -> Plan:
-    """The plan in a JSON file; errors name the file."""
+def plan_of(source: Path, model: str | None, exact: bool, seconds: float, memory_limit: str | None) -> Plan:
+    """The plan in a JSON file, or the cheapest one of a module."""
+    text = text_of(source) if source == _STDIN else ""
+    if source.suffix != ".json" and not text.startswith("{"):
+        return planned(text or source, model, exact, seconds, memory_limit)
+    if model is not None or memory_limit is not None:
+        raise typer.BadParameter(f"{source} is a plan, with the prices that it was made at; give the program")
+    return saved_plan(source, text)
+
+
+def saved_plan(path: Path, text: str = "") -> Plan:
+    """The plan in a JSON file, or in its text; errors name the file."""
     from eggshard.api import Plan
 
     try:
-        return Plan.from_json(path.read_text())
+        return Plan.from_json(text or path.read_text())
     except ProgramError as error:
         raise ProgramError(f"{path}: {error}") from None
 
@@ -188,7 +229,7 @@ def shardy(
         raise ProgramError("give a module to run passes on, a file or - for stdin; --list shows the passes")
     if bool(passes) == bool(pipeline):
         raise ProgramError("give either --pass or --pipeline; --list shows what there is")
-    text = sys.stdin.read() if program == "-" else Path(program).read_text()
+    text = text_of(Path(program))
     text = eggshard.shardy.transform(text, passes or eggshard.shardy.steps_of(pipeline))
     if output:
         output.write_text(text)
@@ -198,7 +239,8 @@ def shardy(
 
 @app.command()
 def layouts(
-    kernel: Annotated[str, typer.Argument(help="A TritonGPU module (.ttgir), or - for stdin.")],
+    kernel: Annotated[str, typer.Argument(
+        allow_dash=True, help="A TritonGPU module (.ttgir), or - for stdin.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the module here.")] = None,
     trips: Annotated[float, typer.Option("--trips", help="Iterations of loops whose count is not known.")] = 32.0,
     seconds: Annotated[float, typer.Option("--seconds", help="Time limit of the search.")] = 60.0,
@@ -207,7 +249,7 @@ def layouts(
     import eggshard.triton
     from eggshard.triton.frequencies import Frequencies
 
-    text = sys.stdin.read() if kernel == "-" else Path(kernel).read_text()
+    text = text_of(Path(kernel))
     plan = eggshard.triton.optimize(text, assumed=Frequencies(trips=trips), seconds=seconds)
     typer.echo(str(plan))
     if output:
@@ -215,6 +257,14 @@ def layouts(
 
 
 app.command(name="calibrate")(cli_calibrate.calibrate)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is installed, which devices there are, what plans are priced by, and what is missing."""
+    from eggshard.doctor import examination
+
+    typer.echo(examination())
 
 
 def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:

@@ -59,5 +59,9 @@ class EngineError(EggshardError):
     """A run on processes or ranks failed: one of them died, never answered, or overwrote another's memory."""
 
 
+class DependencyError(EggshardError, ModuleNotFoundError):
+    """A package is missing, which an extra brings, or is of a version that eggshard does not work with."""
+
+
 class EggshardWarning(UserWarning):
     """Optimisation fell short and a fallback was used; the result is still correct."""

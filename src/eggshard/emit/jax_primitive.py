@@ -130,7 +130,7 @@ def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
     """A call of the module's main function, under fresh channel ids."""
     surrounding = context.module_context
     if _whole_programs.get() and module.whole is not None:
-        return _call(context, module.name, _with_callbacks(module, module.whole(), surrounding), operands)
+        return _call(surrounding, module.name, _with_callbacks(module, module.whole(), surrounding), operands)
     place = surrounding.axis_context
     devices = getattr(place, "num_devices", None)
     if devices is None:
@@ -144,11 +144,10 @@ def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
         )
     platform = surrounding.platforms[0] if len(surrounding.platforms) == 1 else ""
     text = _with_callbacks(module, module.text(platform), surrounding)
-    return _call(context, module.name, _with_fresh_channels(text, surrounding), operands)
+    return _call(surrounding, module.name, _with_fresh_channels(text, surrounding), operands)
 
 
-def _call(context: Any, name: str, text: str, operands: Sequence[Any]) -> list[Any]:
-    surrounding = context.module_context
+def _call(surrounding: Any, name: str, text: str, operands: Sequence[Any]) -> list[Any]:
     if _LAPACK.search(text):
         # Where JAX itself has lowered no such call in this process, the library's functions are null pointers yet.
         lapack.prepare_lapack_call("potrf", np.dtype(np.float32))
@@ -160,8 +159,9 @@ def _call(context: Any, name: str, text: str, operands: Sequence[Any]) -> list[A
             f"XLA does not take {name}: {reason[0].strip()}; an op of your own says in its `emit` how it is made of "
             "StableHLO's"
         ) from None
+    main = mlir.ir.SymbolTable(parsed.operation)["main"]
+    types = mlir.ir.FunctionType(main.attributes["function_type"].value).results
     symbol = mlir.merge_mlir_modules(surrounding.module, name, parsed, dst_symtab=surrounding.symbol_table)
-    types = [mlir.aval_to_ir_type(surrounding, aval) for aval in context.avals_out]
     from jaxlib.mlir.dialects import func
 
     return list(func.CallOp(types, mlir.ir.FlatSymbolRefAttr.get(symbol), list(operands)).results)

@@ -35,8 +35,14 @@ ENGINES: dict[str, Callable[[PlanRecord, Sequence[np.ndarray], float | None, boo
 
 def run(plan: PlanRecord, arrays: Sequence[np.ndarray], engine: str, timeout: float | None = None,
         debug: bool = False) -> Arrays:
-    """Run a plan on an engine; LoweringError for an engine that there is not."""
+    """Run a plan on an engine; LoweringError for an engine that there is not.
+
+    arrays: the program's inputs; or, where these are not as many, the arguments of the function that it was read from,
+    which may have structure, and some that JAX dropped since nothing uses them.
+    """
     if engine not in ENGINES:
         *others, last = ENGINES
         raise LoweringError(f"no engine {engine!r} runs plans here; there are {', '.join(others)} and {last}")
+    if plan.calling_convention is not None and len(arrays) != len(plan.program.input_types):
+        arrays = plan.calling_convention.flattened(tuple(arrays), {})
     return ENGINES[engine](plan, arrays, timeout, debug)

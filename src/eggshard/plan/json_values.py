@@ -12,6 +12,7 @@ import numpy as np
 import eggshard.costmodel as costmodel
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import StepInfo
+from eggshard.costmodel.units import SECONDS, Unit, unit_of
 from eggshard.errors import CostModelError, ProgramError
 from eggshard.placement import slabs
 from eggshard.plan.record import PlanRecord, Search
@@ -58,12 +59,19 @@ class Recorded:
     """Stands in for a user's cost model, which JSON cannot carry: it knows the prices of the plan's own steps.
 
     overlap, links: what the model says of computing while communicating (`CostModel`), for the axes of these steps.
+    stated: its unit.
     """
 
     name: str
     prices: tuple[tuple[StepInfo, float], ...]
     overlap: float = 0.0
     links: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    stated: tuple[str, float] = SECONDS
+
+    @property
+    def unit(self) -> Unit:
+        """What the prices are."""
+        return Unit(*self.stated)
 
     @classmethod
     def of(cls, plan: PlanRecord) -> Recorded:
@@ -72,7 +80,8 @@ class Recorded:
         pricer.program(plan.device_program)
         over = dict.fromkeys([step.axes or tuple(plan.mesh.axes) for step in pricer.known if step.communicates])
         links = tuple((axes, pricer.channels(axes)) for axes in [*over, tuple(plan.mesh.axes)])
-        return cls(type(plan.cost_model).__name__, tuple(pricer.known.items()), pricer.overlap, links)
+        return cls(type(plan.cost_model).__name__, tuple(pricer.known.items()), pricer.overlap, links,
+                   unit_of(plan.cost_model))
 
     @cached_property
     def _seconds(self) -> dict[StepInfo, float]:

@@ -12,6 +12,7 @@ import numpy as np
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import CostModel
 from eggshard.costmodel.schedule import Schedule
+from eggshard.costmodel.units import Unit, unit_of
 from eggshard.frontends.protocol import CallingConvention
 from eggshard.plan.naming import class_names
 from eggshard.plan.proof import Proof
@@ -108,9 +109,14 @@ class PlanRecord:
     def steps(self) -> tuple[Step, ...]:
         return self.device_program.steps
 
+    @property
+    def unit(self) -> Unit:
+        """What the prices of the plan's cost model are."""
+        return unit_of(self.cost_model)
+
     @cached_property
     def prices(self) -> tuple[float, ...]:
-        """Seconds of each step under the plan's cost model."""
+        """The price of each step under the plan's cost model, in seconds unless it states another `unit`."""
         types = self.device_program.types
         return tuple(self._price(s.action, *(types[v] for v in s.operands)) for s in self.steps)
 

@@ -19,12 +19,12 @@ class Front(tuple[P, ...]):
     """Plans from the cheapest to the one that takes least memory; prints as a table."""
 
     def __str__(self) -> str:
-        lines = [f"{'seconds':>12} {'peak KiB':>12} {'temporaries':>12} {'wire KiB':>10}  collectives"]
+        lines = [f"{self[0].unit.header:>12} {'peak KiB':>12} {'temporaries':>12} {'wire KiB':>10}  collectives"]
         for plan in self:
             used = ", ".join(f"{n} {kind}" for kind, n in plan.collectives.items()) or "none"
             memory = memory_of(plan)
             lines.append(
-                f"{plan.cost.total:12.4g} {memory.peak / 1024:12,.1f} {memory.temporaries / 1024:12,.1f} "
+                f"{plan.unit.text(plan.cost.total):>12} {memory.peak / 1024:12,.1f} {memory.temporaries / 1024:12,.1f} "
                 f"{plan.serial_bytes / 1024:10,.1f}  {used}"
             )
         return "\n".join(lines)

@@ -13,7 +13,7 @@ from eggshard.report.explanation import priced
 from eggshard.report.tables import model_name, over, what
 from eggshard.steps.nested import Place, steps_within
 from eggshard.steps.steps import Local
-from eggshard.tables import LONG, duration, glued, render, size
+from eggshard.tables import LONG, glued, render, size
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
@@ -66,8 +66,8 @@ class Difference:
         for name, ours, theirs, shown in figures(a, b):
             totals.add_row(name, shown(ours), shown(theirs), changed(ours, theirs))
         table = Table(box=None, padding=(0, 1), show_edge=False)
-        for column in ("", *self.names, "placement", "bytes", "seconds"):
-            table.add_column(column, overflow="fold", justify="right" if column in ("bytes", "seconds") else "left")
+        for column in ("", *self.names, "placement", "bytes", a.unit.header):
+            table.add_column(column, overflow="fold", justify="right" if column in ("bytes", a.unit.header) else "left")
         long = len(self.rows) > LONG
         for left, right in self.rows:
             both = left is not None and right is not None
@@ -80,10 +80,10 @@ class Difference:
             table.add_row(
                 "=" if same else "~" if both else "-" if left else "+",
                 f"{left.step} {left.what}" if left else "", f"{right.step} {right.what}" if right else "",
-                glued(where), size(side.bytes) if side.bytes else "-", duration(side.seconds))
+                glued(where), size(side.bytes) if side.bytes else "-", (a if left else b).unit.text(side.seconds))
         shown = "; listed: collectives that only one of them has" if long else ""
         priced = "" if a.cost_model == b.cost_model else (
-            f"\nseconds are each plan's own model's: {model_name(a)}; {model_name(b)}")
+            f"\nprices are each plan's own model's: {model_name(a)}; {model_name(b)}")
         counts = [sum(row[k] is not None for row in self.rows) for k in (0, 1)]
         shared = f"{self.same} of {counts[0]} and {counts[1]} steps are the same{shown}"
         return f"{render(totals)}{priced}\n\n{shared}\n{render(table)}"
@@ -91,10 +91,11 @@ class Difference:
 
 def figures(a: PlanRecord, b: PlanRecord) -> list[tuple[str, float, float, Any]]:
     """What is compared of two plans: name, both figures, and how to print them."""
+    price = a.unit.text if a.unit == b.unit else "{:.4g}".format
     rows: list[tuple[str, float, float, Any]] = [
-        ("seconds", a.cost.total, b.cost.total, duration),
-        ("  communication", a.cost.communication, b.cost.communication, duration),
-        ("  compute", a.cost.compute, b.cost.compute, duration),
+        (a.unit.header, a.cost.total, b.cost.total, price),
+        ("  communication", a.cost.communication, b.cost.communication, price),
+        ("  compute", a.cost.compute, b.cost.compute, price),
         ("wire bytes, busiest device", a.wire_bytes, b.wire_bytes, size),
         ("wire bytes, step by step", a.serial_bytes, b.serial_bytes, size),
         ("flops per device", a.flops, b.flops, "{:.4g}".format),

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from eggshard.costmodel.units import Unit
 from eggshard.plan.naming import ProgramNames, output_names, value_names
 from eggshard.plan.reasons import Alternative, Decision, Flip
 from eggshard.report.tables import over, what
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.nested import Place, located
-from eggshard.tables import duration, glued, render, size
+from eggshard.tables import glued, render, size
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
@@ -101,14 +102,14 @@ def _takers(step: int, context: Context) -> list[Chosen]:
 TIE = 1e-3
 
 
-def flip_text(flip: Flip) -> str:
+def flip_text(flip: Flip, unit: Unit) -> str:
     """A flip in words."""
     if abs(flip.factor - 1) < TIE:
         return f"{flip.what}: a tie, any change of its price"
     times = f"{flip.factor:.3g} times its price"
     if flip.every:
         return f"{flip.what} at {times}"
-    return f"{flip.what}: {duration(flip.seconds)} -> {duration(flip.becomes)} ({times})"
+    return f"{flip.what}: {unit.text(flip.seconds)} -> {unit.text(flip.becomes)} ({times})"
 
 
 def why(plan: PlanRecord, step: int, context: Context | None = None) -> list[str]:
@@ -117,7 +118,7 @@ def why(plan: PlanRecord, step: int, context: Context | None = None) -> list[str
     taken = context.steps[step]
     decisions = decisions_of(plan, step, context)
     lines = [*_where(context.place), *_made(context, taken), *_taken_by(plan, context, taken)]
-    lines += _decided(decisions[0]) if decisions else [_undecided(plan, taken)]
+    lines += _decided(decisions[0], plan.unit) if decisions else [_undecided(plan, taken)]
     notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
     return lines + ([f"noted: {', '.join(notes)}"] if notes else [])
 
@@ -148,7 +149,7 @@ def _taken_by(plan: PlanRecord, context: Context, taken: Step) -> list[str]:
     return ["taken so by " + ", ".join(takers)] if takers else []
 
 
-def _decided(decision: Decision) -> Iterator[str]:
+def _decided(decision: Decision, unit: Unit) -> Iterator[str]:
     """The rules behind a decision, and what was weighed."""
     if decision.rules:
         yield from (f"rule {rule} made {op}" for rule, op in decision.rules)
@@ -156,7 +157,7 @@ def _decided(decision: Decision) -> Iterator[str]:
         yield "the op is the program's own: no rule made it"
     if decision.weighed:
         best = decision.next_best
-        than = "" if best is None else f"; the next best costs {_more(best)}"
+        than = "" if best is None else f"; the next best costs {_more(best, unit)}"
         yield f"{decision.what}: the cheapest of {decision.weighed + 1} ways{than}"
     else:
         yield f"{decision.what}: there was no other way, as it is needed so"
@@ -186,9 +187,9 @@ def _undecided(plan: PlanRecord, step: Step) -> str:
     return "nothing was decided: it is a view of an input, or part of another step"
 
 
-def _more(alternative: Alternative) -> str:
+def _more(alternative: Alternative, unit: Unit) -> str:
     least = "at least " if alternative.at_least else ""
-    return f"{least}{duration(alternative.change)} more" if alternative.change > 0 else "the same"
+    return f"{least}{unit.text(alternative.change)} more" if alternative.change > 0 else "the same"
 
 
 def of_what(plan: PlanRecord, decision: Decision) -> str:
@@ -218,7 +219,7 @@ def _inside(plan: PlanRecord, place: Place, step: int) -> list[str]:
             table.add_column(justify=side, overflow="fold")
         for i in shown:
             table.add_row(inner.address_of(i), what(steps[i].action), over(steps[i].action) or "-",
-                          duration(priced(plan, inner, i)))
+                          plan.unit.text(priced(plan, inner, i)))
         lines += [render(table, indent=2)] if shown else []
     return lines
 
@@ -232,11 +233,11 @@ def explain_step(plan: PlanRecord, step: int | str) -> str:
     context, types = Context(plan, place), place.program.types
     taken = context.steps[number]
     received = float(place.program.received(taken).max())
-    each = f", {place.times} times" if place.outer else ""
+    each, price = f", {place.times} times" if place.outer else "", plan.unit.text
     lines = [
         f"step {place.address_of(number)}: {what(taken.action)}"
         + (f" over {over(taken.action)}" if over(taken.action) else "")
-        + f" -> {' '.join(str(types[v]) for v in taken.results)} per device, {duration(priced(plan, place, number))}"
+        + f" -> {' '.join(str(types[v]) for v in taken.results)} per device, {price(priced(plan, place, number))}"
         + (f", {size(received)} received" if taken.action.messages else "") + each,
         "", "WHY", *(f"  {line}" for line in why(plan, number, context)), *_inside(plan, place, number),
     ]
@@ -253,8 +254,8 @@ def explain_step(plan: PlanRecord, step: int | str) -> str:
         table.add_column("rules", overflow="fold")
         for a in decision.alternatives:
             least = ">= " if a.at_least else ""
-            more = least + duration(max(0.0, a.change))
-            table.add_row(glued(a.what), more, duration(max(0.0, a.held)), duration(a.own), "; ".join(a.rules))
+            more = least + price(max(0.0, a.change))
+            table.add_row(glued(a.what), more, price(max(0.0, a.held)), price(a.own), "; ".join(a.rules))
         lines.append(render(table, indent=2))
         others = decision.weighed - len(decision.alternatives)
         if others > 0:
@@ -262,7 +263,7 @@ def explain_step(plan: PlanRecord, step: int | str) -> str:
         best = decision.next_best
         if best is not None and best.flips:
             lines.append(f"  it would flip to {best.what} with one of")
-            lines += [f"    {flip_text(flip)}" for flip in best.flips[:FLIPS]]
+            lines += [f"    {flip_text(flip, plan.unit)}" for flip in best.flips[:FLIPS]]
     if decisions and plan.reasons.note:
         lines += ["", f"note: {plan.reasons.note}"]
     return "\n".join(lines)

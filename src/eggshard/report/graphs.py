@@ -8,7 +8,6 @@ import networkx
 
 from eggshard.plan.naming import output_names, value_names
 from eggshard.report.tables import over, what
-from eggshard.tables import duration
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
@@ -60,7 +59,7 @@ def to_dot(plan: PlanRecord) -> str:
     name = {node: f"{node[0]}{node[1]}" for node in graph}
     lines = [f"digraph {_quoted(plan.program.name)} {{", '  rankdir=TB; node [shape=box, fontname="sans-serif"];']
     for node, data in graph.nodes(data=True):
-        label = data["label"] + (f"\n{duration(data['seconds'])}" if "seconds" in data else "")
+        label = data["label"] + (f"\n{plan.unit.text(data['seconds'])}" if "seconds" in data else "")
         style = {"collective": ', style=filled, fillcolor="#f6c667"', "local": ""}.get(data["kind"], ", shape=ellipse")
         lines.append(f"  {name[node]} [label={_quoted(label)}{style}];")
     for source, target, data in graph.edges(data=True):

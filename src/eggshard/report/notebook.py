@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from eggshard.report.tables import COLUMNS, headline, table_rows
+from eggshard.report.tables import columns_of, headline, table_rows
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
@@ -17,10 +17,11 @@ ROWS = 200
 def plan_html(plan: PlanRecord) -> str:
     """The headline, and the steps as a table that a notebook's own style sheet dresses."""
     rows = table_rows(plan)
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in COLUMNS)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in columns_of(plan))
+    columns = columns_of(plan)
     body = "".join(
         "<tr>" + "".join(
-            f'<td style="text-align: {side}">{escape(cell)}</td>' for cell, (_, side) in zip(row, COLUMNS, strict=True)
+            f'<td style="text-align: {side}">{escape(cell)}</td>' for cell, (_, side) in zip(row, columns, strict=True)
         ) + "</tr>" for row in rows[:ROWS])
     more = f"<p>and {len(rows) - ROWS} more rows: plan.report('plan.html') shows all</p>" if len(rows) > ROWS else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -65,6 +65,7 @@ class PageData:
             "fallback": search.fallback, "classes": search.classes, "nodes": search.nodes, "exact": search.exact,
             "seconds": {k: round(v, 4) for k, v in search.seconds.items()}, "notes": list(search.notes),
             "rules": {k: n for k, n in search.rules.items() if n}, "model": model_name(plan)[:300],
+            "unit": plan.unit._asdict(),
         }
 
     @staticmethod

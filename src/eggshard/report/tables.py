@@ -11,6 +11,7 @@ from rich.table import Table
 
 from eggshard.costmodel.machine import Machine
 from eggshard.costmodel.schedule import COMPUTE, Schedule
+from eggshard.costmodel.units import SECONDS, Unit
 from eggshard.plan.json_values import Recorded
 from eggshard.plan.naming import value_names
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
@@ -105,7 +106,7 @@ def over(action: Action) -> str:
 def summary(plan: PlanRecord) -> str:
     """What the plan is of, its length, its cost, and how it was found, in a few words."""
     steps = "1 step" if len(plan.steps) == 1 else f"{len(plan.steps)} steps"
-    return f"{plan.program.name}: {steps}, {duration(plan.cost.total)}, {plan.search.method}"
+    return f"{plan.program.name}: {steps}, {plan.unit.text(plan.cost.total)}, {plan.search.method}"
 
 
 def headline(plan: PlanRecord) -> str:
@@ -113,12 +114,14 @@ def headline(plan: PlanRecord) -> str:
     c = plan.collectives
     kinds = ", ".join(f"{n} {k}" for k, n in c.items()) or "no communication"
     how = f"search: {plan.search.method}" + (", exact" if plan.search.exact else ", sums may be reassociated")
-    hidden = f" - {duration(plan.cost.hidden)} hidden" if plan.cost.hidden > 1e-9 * plan.cost.total else ""
+    price = plan.unit.text
+    counted = "" if plan.unit == SECONDS else f"; {sum(c.values())} collectives, {plan.flops:.4g} flops per device"
+    hidden = f" - {price(plan.cost.hidden)} hidden" if plan.cost.hidden > 1e-9 * plan.cost.total else ""
     lines = [
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)} for {priced_for(plan)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",
-        f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
-        f"{duration(plan.cost.compute)} compute{hidden}",
+        f"{price(plan.cost.total)} = {price(plan.cost.communication)} communication + "
+        f"{price(plan.cost.compute)} compute{hidden}{counted}",
         *certified(plan),
         how,
     ]
@@ -151,17 +154,18 @@ def folded(plan: PlanRecord) -> list[range]:
     return rows
 
 
-#: The columns of a plan's table, and to which side their cells stand.
-COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
-    ("step", "left"), ("what", "left"), ("over", "left"), ("operands", "left"), ("result (per device)", "left"),
-    ("bytes", "right"), ("seconds", "right"), ("why", "left"),
-)
+def columns_of(plan: PlanRecord) -> tuple[tuple[str, Literal["left", "right"]], ...]:
+    """The columns of a plan's table by name, and on which side they are aligned."""
+    return (
+        ("step", "left"), ("what", "left"), ("over", "left"), ("operands", "left"), ("result (per device)", "left"),
+        ("bytes", "right"), (plan.unit.header, "right"), ("why", "left"),
+    )
 
 
 def plan_table(plan: PlanRecord) -> str:
     """Step, what, over which axes, local result, bytes per device, seconds, why."""
     table = Table(box=None, padding=(0, 1), show_edge=False)
-    for name, side in COLUMNS:
+    for name, side in columns_of(plan):
         table.add_column(name, justify=side, no_wrap=side == "right", overflow="fold" if side == "left" else "ellipsis")
     for row in table_rows(plan):
         table.add_row(*map(glued, row))
@@ -177,18 +181,18 @@ def table_rows(plan: PlanRecord) -> list[tuple[str, ...]]:
         i, step = row.start, plan.steps[row.start]
         if len(row) > 1:
             seconds = sum(plan.prices[j] for j in row)
-            rows.append((f"{i}-{row[-1]}", f"{len(row)} local steps", "-", "", "", "-", duration(seconds), ""))
+            rows.append((f"{i}-{row[-1]}", f"{len(row)} local steps", "-", "", "", "-", plan.unit.text(seconds), ""))
             continue
         rows.append((
             str(i), what(step.action), over(step.action) or "-", " ".join(names[v] for v in step.operands),
             " ".join(f"%{v}:{'x'.join(map(str, types[v].shape)) or 'scalar'} {types[v].dtype}" for v in step.results),
-            size(float(received[i].max())) if step.action.messages else "-", duration(plan.prices[i]),
+            size(float(received[i].max())) if step.action.messages else "-", plan.unit.text(plan.prices[i]),
             "; ".join(step.why),
         ))
     return rows
 
 
-def schedule_table(schedule: Schedule, steps: Sequence[Step]) -> str:
+def schedule_table(schedule: Schedule, steps: Sequence[Step], unit: Unit = SECONDS) -> str:
     """Step, what, on which resources, when it starts and ends, by which step it is awaited, what computing hides."""
     table = Table(box=None, padding=(0, 1), show_edge=False)
     for name in ("step", "what", "on"):
@@ -199,11 +203,11 @@ def schedule_table(schedule: Schedule, steps: Sequence[Step]) -> str:
         resources = (*([COMPUTE] if work.computing or not work.channels else []), *work.channels)
         user = schedule.awaited[i]
         table.add_row(
-            str(i), what(step.action), ", ".join(resources), duration(schedule.starts[i]), duration(schedule.ends[i]),
-            "end" if user is None else str(user), duration(schedule.hidden[i]) if work.channels else "-",
+            str(i), what(step.action), ", ".join(resources), unit.text(schedule.starts[i]), unit.text(schedule.ends[i]),
+            "end" if user is None else str(user), unit.text(schedule.hidden[i]) if work.channels else "-",
         )
-    held = ", ".join(f"{name} {duration(seconds)}" for name, seconds in schedule.busy.items())
-    return (f"schedule: {duration(schedule.makespan)}; longest chain of steps {duration(schedule.critical_path)}; "
+    held = ", ".join(f"{name} {unit.text(seconds)}" for name, seconds in schedule.busy.items())
+    return (f"schedule: {unit.text(schedule.makespan)}; longest chain of steps {unit.text(schedule.critical_path)}; "
             f"held: {held}\n") + render(table)
 
 
@@ -217,20 +221,20 @@ def explain(plan: PlanRecord) -> str:
     table.add_row("wire bytes, busiest device", *(size(p.wire_bytes) for p in compared.values()))
     table.add_row("wire bytes, step by step", *(size(p.serial_bytes) for p in compared.values()))
     table.add_row("collectives", *(str(sum(p.collectives.values())) for p in compared.values()))
-    table.add_row("seconds", *(duration(p.cost.total) for p in compared.values()))
+    table.add_row(plan.unit.header, *(p.unit.text(p.cost.total) for p in compared.values()))
     if any(p.cost.hidden for p in compared.values()):
-        table.add_row("communication hidden", *(duration(p.cost.hidden) for p in compared.values()))
+        table.add_row("communication hidden", *(p.unit.text(p.cost.hidden) for p in compared.values()))
     table.add_row("flops per device", *(f"{p.flops:.4g}" for p in compared.values()))
     s = plan.search
     lines = [plan_table(plan), "", render(table), "",
-             f"searched {s.classes} e-classes with {s.nodes} e-nodes; bound {duration(plan.bound)}"]
+             f"searched {s.classes} e-classes with {s.nodes} e-nodes; bound {plan.unit.text(plan.bound)}"]
     if s.seconds:
         lines.append("time: " + ", ".join(f"{k} {duration(v)}" for k, v in s.seconds.items()))
     used = sorted({w for step in plan.steps for w in step.why if w in s.rules})
     lines.append("rules used: " + (", ".join(used) or "none"))
     lines += _methods(plan)
     if plan.cost.hidden:
-        lines += ["", schedule_table(plan.schedule, plan.steps)]
+        lines += ["", schedule_table(plan.schedule, plan.steps, plan.unit)]
     return "\n".join(lines)
 
 
@@ -254,9 +258,10 @@ def _methods(plan: PlanRecord) -> list[str]:
     """The notes of a search under a line that explains them; the first of each method says what it is."""
     if not plan.search.notes:
         return []
-    unit = "weighted seconds" if plan._price.overlap else "seconds"
-    lines = [f"methods in turn, in {unit} (cost: of the cheapest plan known by then; bound: no plan, or none of those "
-             "named, costs less):"]
+    unit = plan.unit.name if plan.unit.each == 1 else f"units of {1 / plan.unit.each:g} {plan.unit.name}"
+    weighted = "weighted " if plan._price.overlap else ""
+    lines = [f"methods in turn, in {weighted}{unit} (cost: of the cheapest plan known by then; bound: no plan, or none "
+             "of those named, costs less):"]
     explained = set()
     for note in plan.search.notes:
         method = note.partition(":")[0].partition(" ")[0]

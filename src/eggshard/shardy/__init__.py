@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eggshard.errors import ProgramError
+from eggshard.extras import named_extras
 from eggshard.shardy.pipelines import PIPELINES as PIPELINES
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def steps_of(pipeline: str) -> list[str]:
     return PIPELINES[name].steps(**{key.replace("-", "_"): value for key, value in options.items()})
 
 
+@named_extras()
 def transform(text: str, passes: str | Sequence[str | Step]) -> str:
     """Run passes on the text of an MLIR module and return the text of the module after them.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.shardy.module import BODIES, ShardyModule, uses
 from eggshard.shardy.traits import is_pure
 
@@ -45,7 +46,7 @@ def _share_in(beginning: Any) -> None:
         if op.name != CONSTANT:
             following = False
             continue
-        attributes = frozenset((name, op.attributes[name]) for name in op.attributes)
+        attributes = frozenset(attributes_of(op).items())
         first = known.setdefault((attributes, op.results[0].type), op)
         if first is not op:
             op.results[0].replace_all_uses_with(first.results[0])

@@ -9,6 +9,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.frontends.stablehlo.module_reader import ModuleReader
 from eggshard.frontends.stablehlo.op_readers import OP_READERS
 from eggshard.frontends.stablehlo.region_reader import RegionReader
@@ -60,7 +61,7 @@ def implied_rule(
     operands, results = (
         tuple(TensorType(sizes(v), str(v.type.element_type)) for v in values)
         for values in (operation.operands, operation.results))
-    texts = tuple((key, str(found)) for key, found in operation.attributes.items() if key in definition.attributes)
+    texts = tuple((key, str(found)) for key, found in attributes_of(operation).items() if key in definition.attributes)
     regions = _regions(operation) if name == "scatter" else ()
     nearby = _nearby(operation) if name in DEPENDENT else Nearby()
     return _derived(name, texts, operands, results, regions, nearby, conservative)

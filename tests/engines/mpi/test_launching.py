@@ -20,7 +20,7 @@ from eggshard.cli import app
 from eggshard.engines.jax.archives import load_arrays, save_arrays
 from eggshard.engines.mpi import launching
 from eggshard.engines.mpi.launching import mpiexec, run_ranks
-from eggshard.errors import EngineError, LoweringError
+from eggshard.errors import DependencyError, EngineError, LoweringError
 from eggshard.program.types import TensorType
 
 
@@ -38,7 +38,8 @@ def test_without_the_extra_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mpi4py" else found(name))
     with pytest.raises(EngineError, match=r"mpi4py is not installed; .*pip install 'eggshard\[mpi\]'"):
         mpiexec()
-    with pytest.raises(EngineError, match=r"pip install 'eggshard\[mpi\]'"):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(DependencyError, match=r"mpi4py, which is not installed: pip install 'eggshard\[mpi\]'"):
         plan().to_mpi()
 
 

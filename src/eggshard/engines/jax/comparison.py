@@ -12,6 +12,7 @@ import jax
 from rich.table import Table
 
 from eggshard.costmodel.pricing import Pricer
+from eggshard.costmodel.units import SECONDS, Unit
 from eggshard.engines.jax.callable import PlannedFunction
 from eggshard.errors import LoweringError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
@@ -75,6 +76,13 @@ class Comparison:
     """The plan's wire bytes before compiling."""
     predicted_seconds: float
     """The plan's cost before compiling."""
+    unit: Unit = SECONDS
+    """What modelled times are, where they are none."""
+
+    @property
+    def modelled(self) -> str:
+        """What the cost model's prices are called."""
+        return "time" if self.unit == SECONDS else "cost"
 
     @property
     def plan_is_worse(self) -> bool:
@@ -90,7 +98,7 @@ class Comparison:
         ours, theirs = plan.modelled_seconds, xla.modelled_seconds
         more_bytes = plan.wire_bytes > xla.wire_bytes + 0.5
         if ours > theirs * min(guard.time, 1 + 1e-9 if more_bytes else math.inf):
-            found.append(f"{duration(ours)} of modelled time to XLA's {duration(theirs)}")
+            found.append(f"{self.unit.text(ours)} of modelled {self.modelled} to XLA's {self.unit.text(theirs)}")
         if ours > theirs * guard.worth or not theirs:
             if plan.flops > xla.flops * guard.flops:
                 found.append(f"{plan.flops:.4g} flops to XLA's {xla.flops:.4g}")
@@ -104,7 +112,7 @@ class Comparison:
 
 def comparison_table(comparison: Comparison) -> str:
     """A plan and XLA's own program side by side, and which is better."""
-    plan, xla = comparison.plan, comparison.xla
+    plan, xla, price = comparison.plan, comparison.xla, comparison.unit.text
     table = Table(box=None, padding=(0, 2), show_edge=False)
     for name in ("", "plan", "XLA", "plan / XLA"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
@@ -117,9 +125,9 @@ def comparison_table(comparison: Comparison) -> str:
     row("wire bytes, busiest device", plan.busiest_device_bytes, xla.busiest_device_bytes, size)
     for kind in sorted({*plan.collectives, *xla.collectives}):
         row(kind, plan.collectives.get(kind, 0), xla.collectives.get(kind, 0), "{:.0f}".format)
-    row("modelled time", plan.modelled_seconds, xla.modelled_seconds, duration)
-    row("  communication", plan.communication, xla.communication, duration)
-    row("  compute", plan.compute, xla.compute, duration)
+    row(f"modelled {comparison.modelled}", plan.modelled_seconds, xla.modelled_seconds, price)
+    row("  communication", plan.communication, xla.communication, price)
+    row("  compute", plan.compute, xla.compute, price)
     row("flops", plan.flops, xla.flops, "{:.4g}".format)
     row("memory traffic", plan.memory_traffic, xla.memory_traffic, size)
     row("temporaries", plan.temporary_bytes, xla.temporary_bytes, size)
@@ -128,7 +136,7 @@ def comparison_table(comparison: Comparison) -> str:
     return "\n".join([
         f"{comparison.name}: the plan and XLA's own program, compiled (per device)",
         render(table),
-        f"predicted for the plan: {size(comparison.predicted_bytes)}, {duration(comparison.predicted_seconds)}",
+        f"predicted for the plan: {size(comparison.predicted_bytes)}, {price(comparison.predicted_seconds)}",
     ])
 
 
@@ -152,7 +160,7 @@ def compare_with_xla(plan: PlanRecord) -> Comparison:
     executable, seconds = compile_by_xla(plan.program, convention.callbacks)
     text = executable.hlo_modules()[0].to_string()
     theirs = _figures(text, executable.get_compiled_memory_stats(), seconds, Pricer(plan.cost_model, mesh))
-    return Comparison(convention.name, ours, theirs, float(plan.serial_bytes), plan.cost.total)
+    return Comparison(convention.name, ours, theirs, float(plan.serial_bytes), plan.cost.total, plan.unit)
 
 
 def _figures(text: str, memory: Any, seconds: float, pricer: Pricer) -> CompiledFigures:

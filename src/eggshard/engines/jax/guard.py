@@ -46,11 +46,11 @@ def reason(name: str, comparison: Comparison, excesses: Sequence[str]) -> str:
     """Why a function runs XLA's program, in one line of a warning. excesses: in what its plan is worse."""
     from eggshard.tables import duration, size
 
-    plan, xla = comparison.plan, comparison.xla
+    plan, xla, price = comparison.plan, comparison.xla, comparison.unit.text
     return (
         f"{name} runs XLA's own program: it receives {size(xla.wire_bytes)} per device and takes "
-        f"{duration(xla.modelled_seconds)} under the cost model, its plan {size(plan.wire_bytes)} and "
-        f"{duration(plan.modelled_seconds)}, which is worse in {' and '.join(excesses)}; to find out, XLA compiled its "
+        f"{price(xla.modelled_seconds)} under the cost model, its plan {size(plan.wire_bytes)} and "
+        f"{price(plan.modelled_seconds)}, which is worse in {' and '.join(excesses)}; to find out, XLA compiled its "
         f"own program in {duration(xla.compile_seconds)} and the plan in {duration(plan.compile_seconds)}"
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import mesh as jax_mesh
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from eggshard.errors import LoweringError
@@ -14,11 +15,14 @@ from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.plan.record import PlanRecord
 from eggshard.program.mesh import Mesh
 
+#: Public since JAX 0.9.
+_mesh = getattr(jax.sharding, "get_mesh", None) or jax_mesh.get_concrete_mesh
+
 
 def mesh_in_effect() -> jax.sharding.Mesh | None:
     """The mesh of `jax.set_mesh`, if one is in effect; inside a trace JAX does not tell."""
     try:
-        mesh = jax.sharding.get_mesh()
+        mesh = _mesh()
     except ValueError:
         return None
     return None if mesh.empty else mesh

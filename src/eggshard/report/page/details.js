@@ -43,12 +43,12 @@ E.details = function (i) {
     .filter(([v]) => results.includes(v))
     .map(([, n]) => n);
   const facts = [
-    ["time", `${E.duration(E.seconds(i))} (${E.duration(s.start[i])} \u2013 ${E.duration(s.end[i])})`],
+    ["time", `${E.price(E.seconds(i))} (${E.price(s.start[i])} \u2013 ${E.price(s.end[i])})`],
     E.bytes(i) ? ["received", `${E.size(E.bytes(i))} by the busiest device`] : null,
     ["held", `${E.size(s.alive[i])} of shards on each device meanwhile`],
-    s.hidden[i] > 0 ? ["hidden", `${E.duration(s.hidden[i])} behind computing`] : null,
+    s.hidden[i] > 0 ? ["hidden", `${E.price(s.hidden[i])} behind computing`] : null,
     s.times[i] > 1
-      ? ["runs", `${s.times[i]} times, ${E.duration(E.seconds(i) / s.times[i])} each; time and bytes are of all`]
+      ? ["runs", `${s.times[i]} times, ${E.price(E.seconds(i) / s.times[i])} each; time and bytes are of all`]
       : null,
     s.parent[i] >= 0 ? ["in", E.stepLink(s.parent[i])] : null,
     ["part", E.data.groups[E.groupOf[i]][0]],
@@ -136,7 +136,7 @@ E.inside = (programs) => [
             [
               ["step", (i) => `${E.address(i)} ${E.what(i)}`],
               ["over", (i) => E.over(i)],
-              ["time", (i) => E.duration(E.seconds(i)), true],
+              ["time", (i) => E.price(E.seconds(i)), true],
             ],
             rows,
             (i) => E.select(i, "inside"),
@@ -160,7 +160,7 @@ E.whatElse = function (decision) {
       E.el(
         "span",
         { class: "note" },
-        `${E.duration(decision.seconds)}, ${decision.weighed} alternative${decision.weighed === 1 ? "" : "s"} priced` +
+        `${E.price(decision.seconds)}, ${decision.weighed} alternative${decision.weighed === 1 ? "" : "s"} priced` +
           (E.data.reasons.unit ? `, in ${E.data.reasons.unit}` : "") +
           (decision.runs > 1 ? `, all ${decision.runs} runs together` : ""),
       ),
@@ -189,15 +189,15 @@ E.whatElse = function (decision) {
         ),
         a.rules.length ? E.el("div", { class: "note" }, "by rule " + a.rules.join(", ")) : "",
       ),
-      E.el("td", { class: "number more" }, (a.least ? "\u2265 " : "+") + E.duration(Math.max(0, a.change))),
-      E.el("td", { class: "number" }, "+" + E.duration(Math.max(0, a.held))),
+      E.el("td", { class: "number more" }, (a.least ? "\u2265 " : "+") + E.price(Math.max(0, a.change))),
+      E.el("td", { class: "number" }, "+" + E.price(Math.max(0, a.held))),
     ),
   );
   const show = (n) => {
     rows.forEach((row, k) => row.setAttribute("aria-selected", String(k === n)));
     const a = others[n],
       list = E.flips(a);
-    const part = (p) => E.el("li", {}, `${p.what} `, E.el("span", { class: "note" }, E.duration(p.seconds)));
+    const part = (p) => E.el("li", {}, `${p.what} `, E.el("span", { class: "note" }, E.price(p.seconds)));
     flips.replaceChildren(
       E.el("strong", {}, "To flip to "),
       E.el("span", {}, a.what),
@@ -216,7 +216,7 @@ E.whatElse = function (decision) {
                     "tr",
                     {},
                     E.el("td", {}, f.what),
-                    E.el("td", { class: "number" }, f.every ? "" : `${E.duration(f.from)} \u2192 ${E.duration(f.to)}`),
+                    E.el("td", { class: "number" }, f.every ? "" : `${E.price(f.from)} \u2192 ${E.price(f.to)}`),
                     E.el("td", { class: "number" }, E.moved(f, true)),
                   ),
                 ),

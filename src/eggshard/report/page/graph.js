@@ -325,7 +325,7 @@ E.Graph = class {
         where = t ? E.placementText(t) : "";
       return [
         `${E.address(i)} ${E.title(i)}`.slice(0, 44),
-        [where.slice(0, 34), E.seconds(i) > 0 ? E.duration(E.seconds(i)) : "", E.bytes(i) ? E.size(E.bytes(i)) : ""]
+        [where.slice(0, 34), E.seconds(i) > 0 ? E.price(E.seconds(i)) : "", E.bytes(i) ? E.size(E.bytes(i)) : ""]
           .filter(Boolean)
           .join(" \u00b7 "),
       ].filter(Boolean);
@@ -335,7 +335,7 @@ E.Graph = class {
       sends = all.filter((i) => E.kind(i) === "collective");
     return [
       `${n.node.label}`,
-      `${n.node.count} steps \u00b7 ${E.duration(d3.sum(range, E.seconds))}`,
+      `${n.node.count} steps \u00b7 ${E.price(d3.sum(range, E.seconds))}`,
       ...(sends.length
         ? [`${sends.length} collective${sends.length > 1 ? "s" : ""} \u00b7 ${E.size(d3.sum(range, E.bytes))}`]
         : []),

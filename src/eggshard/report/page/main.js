@@ -112,9 +112,9 @@ E.header = function () {
   const than = (a, c) =>
     b && c && a !== c ? ` ${((100 * a) / c).toFixed(a / c > 0.1 ? 0 : 1)} % of the baseline` : "";
   const figures = [
-    ["time", E.duration(t.seconds), than(t.seconds, b && b.seconds)],
-    ["communication", E.duration(t.communication), t.hidden ? ` ${E.duration(t.hidden)} hidden` : ""],
-    ["compute", E.duration(t.compute), ""],
+    ["time", E.price(t.seconds), than(t.seconds, b && b.seconds)],
+    ["communication", E.price(t.communication), t.hidden ? ` ${E.price(t.hidden)} hidden` : ""],
+    ["compute", E.price(t.compute), ""],
     ["received", E.size(t.bytes), than(t.bytes, b && b.bytes)],
     ["collectives", String(d3.sum(Object.values(t.collectives))), ""],
     ["memory", E.size(t.peak), ""],
@@ -306,7 +306,7 @@ E.start = async function () {
   document.addEventListener("keydown", E.key);
   E.on("select", (i) => {
     E.details(i);
-    E.say(`step ${E.address(i)}, ${E.title(i)}, ${E.duration(E.seconds(i))}`);
+    E.say(`step ${E.address(i)}, ${E.title(i)}, ${E.price(E.seconds(i))}`);
   });
   E.filter();
   E.details(-1);

@@ -14,7 +14,7 @@ E.Steps = class {
         (i) => (E.result(i) ? E.chip(E.result(i)) : ""),
       ],
       ["received", (i) => E.bytes(i), (i) => (E.bytes(i) ? E.size(E.bytes(i)) : "\u2013"), true],
-      ["time", (i) => E.seconds(i), (i) => E.duration(E.seconds(i)), true],
+      ["time", (i) => E.seconds(i), (i) => E.price(E.seconds(i)), true],
       ["held", (i) => E.data.steps.alive[i], (i) => E.size(E.data.steps.alive[i]), true],
       ["part", (i) => E.groupOf[i], (i) => E.data.groups[E.groupOf[i]][0]],
     ].filter(([name]) => name !== "part" || E.data.groups.length > 1);

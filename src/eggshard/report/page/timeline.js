@@ -13,8 +13,8 @@ E.Timeline = class {
       E.el(
         "span",
         { class: "note" },
-        `${E.duration(E.data.makespan)} in all; ` +
-          E.data.lanes.map(([n, s]) => `${n} held ${E.duration(s)}`).join(", ") +
+        `${E.price(E.data.makespan)} in all; ` +
+          E.data.lanes.map(([n, s]) => `${n} held ${E.price(s)}`).join(", ") +
           `; shards of ${E.size(this.most)} at most, step by step`,
       ),
     );
@@ -55,7 +55,7 @@ E.Timeline = class {
     this.canvas.addEventListener("mousemove", (e) => {
       const i = this.at(e.offsetX, e.offsetY);
       E.tip(
-        i < 0 ? "" : `${E.address(i)} ${E.title(i)}: ${E.duration(E.seconds(i))}${E.bytes(i) ? ", " + E.size(E.bytes(i)) : ""}`,
+        i < 0 ? "" : `${E.address(i)} ${E.title(i)}: ${E.price(E.seconds(i))}${E.bytes(i) ? ", " + E.size(E.bytes(i)) : ""}`,
         e.clientX,
         e.clientY,
       );
@@ -103,10 +103,10 @@ E.Timeline = class {
         [
           ["part", (r) => r.name],
           ["steps", (r) => String(r.count), true],
-          ["time", (r) => E.duration(r.seconds), true],
+          ["time", (r) => E.price(r.seconds), true],
           ["of the plan", (r) => `${((100 * r.seconds) / total).toFixed(1)} %`, true],
           ["", share],
-          ["communication", (r) => E.duration(r.sending), true],
+          ["communication", (r) => E.price(r.sending), true],
           ["collectives", (r) => String(r.sends), true],
           ["received", (r) => (r.bytes ? E.size(r.bytes) : "\u2013"), true],
         ],
@@ -261,7 +261,7 @@ E.Timeline = class {
       c.moveTo(at, y);
       c.lineTo(at, y + 5);
       c.stroke();
-      c.fillText(E.duration(t), at, y + 15);
+      c.fillText(E.price(t), at, y + 15);
     }
     c.textAlign = "left";
   }

@@ -23,6 +23,14 @@ E.duration = function (s) {
   return `${+(s / 1e-9).toPrecision(3)} ns`;
 };
 
+// A price, in the unit of the cost model: seconds, unless it states another.
+E.price = function (p) {
+  const { name, each } = E.data.search.unit;
+  if (name === "seconds") return E.duration(p);
+  const count = p / each;
+  return name === "bytes" ? E.size(Math.round(10 * count) / 10) : `${+count.toPrecision(4)} ${name}`;
+};
+
 E.size = function (n) {
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
     if (Math.abs(n) < 1024 || unit === "GiB")
@@ -35,7 +43,7 @@ E.moved = function (f, short) {
   const x = f.to / f.from,
     by =
       x > 3 ? `\u00d7 ${+x.toPrecision(3)}` : `${x > 1 ? "+" : "\u2212"}${+(100 * Math.abs(x - 1)).toPrecision(3)} %`;
-  return short || f.every ? by : `${E.duration(f.from)} ${by}`;
+  return short || f.every ? by : `${E.price(f.from)} ${by}`;
 };
 E.micro = (text) => text.replace(/(\d) us\b/g, "$1 \u00b5s");
 E.times = (x) => (x >= 100 ? Math.round(x) : +x.toPrecision(3)) + "\u00d7";

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.shardy.module import ShardyModule, shape
 from eggshard.shardy.passes import shardy_pass
 
@@ -52,7 +53,7 @@ def _key(op: Any, scalars: bool) -> Any:
     """What equal ops have in common; None for ops that are not merged."""
     if op.name not in CONSTANTS and not (scalars and op.name == BROADCAST and _is_scalar(op.operands[0])):
         return None
-    attributes = frozenset((name, op.attributes[name]) for name in op.attributes)
+    attributes = frozenset(attributes_of(op).items())
     return (op.name, attributes, op.results[0].type, *op.operands)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.placement.transfer import Strategy
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.axes import difference, union
@@ -213,6 +214,6 @@ def _alone(action: Local) -> StepPlan:
 def has_effects(op: Any) -> bool:
     """Whether computing an op on every device does something more often than once."""
     if op.name == "stablehlo.custom_call":
-        return str(op.attributes.get("has_side_effect", "false")) == "true"
+        return str(attributes_of(op).get("has_side_effect", "false")) == "true"
     return not op.name.startswith(("stablehlo.", "chlo.", "sdy.")) or op.name in (
         "stablehlo.rng", "stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from eggshard.errors import EggshardError
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.frontends.stablehlo.module_reader import ModuleReader, captured_values
 from eggshard.frontends.stablehlo.op_readers import OP_READERS, component_monoids, is_identity, literal_value
 from eggshard.frontends.stablehlo.region_reader import RegionReader
@@ -64,7 +65,7 @@ def parts_of(op: Any, operands: Types, results: Types) -> list[Part] | None:
         return [Part(barrier, Attributes(), (i,), (i,)) for i in whole[0]]
     definition = reader.definition(op.name)
     if op.name == "stablehlo.custom_call":
-        effectful = str(op.attributes.get("has_side_effect", "false")) == "true"
+        effectful = str(attributes_of(op).get("has_side_effect", "false")) == "true"
         definition = registry.get("custom_call_effectful" if effectful else "custom_call")
     if definition is None:
         return None

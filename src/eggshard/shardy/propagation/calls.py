@@ -9,6 +9,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.edges import edge_of, edge_owners, terminator
@@ -83,15 +84,15 @@ def import_function_calls(module: ShardyModule, add_data_flow_edges_on_named_com
             computation = first[name].clone(ir.InsertionPoint(call))
             for number, operand in enumerate(call.operands):
                 computation.operands[number] = operand
-            for attribute in [a for a in computation.attributes if a not in ("name", "in_shardings")]:
+            for attribute in [a for a in attributes_of(computation) if a not in ("name", "in_shardings")]:
                 del computation.attributes[attribute]
         else:
             computation = first[name] = _computation(module, call, function, _original_name(functions, name))
         if SHARDING in call.attributes:
             computation.attributes["out_shardings"] = call.attributes[SHARDING]
-        for attribute in call.attributes:
-            if attribute not in _OF_CALL:
-                computation.attributes[attribute] = call.attributes[attribute]
+        for stated, attribute in attributes_of(call).items():
+            if stated not in _OF_CALL:
+                computation.attributes[stated] = attribute
         if THREAD in function.attributes:
             computation.attributes[THREAD] = function.attributes[THREAD]
         for old, new in zip(call.results, computation.results, strict=True):

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 import eggshard.version as version
 from eggshard.errors import ProgramError
+from eggshard.extras import named_extras
 from eggshard.triton.compiler.replacement import Replacement, improve
 
 Mode = Literal["replace", "after"]
@@ -84,6 +85,7 @@ _installed: list[Installation] = []
 """Those in force, the last on top."""
 
 
+@named_extras()
 def install(
     kernels: Iterable[str | Any] | None = None, mode: Mode = "replace", *, cost_model: Any = None,
     planner: Callable[..., Any] | None = None,
@@ -97,12 +99,11 @@ def install(
     default.
 
     Of several installations the last is in force. Those that Triton cached under the same key are taken from its cache.
-    Raises `ProgramError` without Triton, for an unknown mode, and for a cost model whose ``repr`` is an address.
+    Raises `DependencyError` without Triton, `ProgramError` for an unknown mode and for a cost model whose ``repr`` is
+    an address.
     """
-    try:
-        from triton import knobs
-    except ImportError as error:
-        raise ProgramError("Triton is not installed: install eggshard[triton]") from error
+    from triton import knobs
+
     if mode not in get_args(Mode):
         raise ProgramError(f"mode {mode!r}: expected one of {', '.join(get_args(Mode))}")
     if cost_model is not None and " at 0x" in repr(cost_model):

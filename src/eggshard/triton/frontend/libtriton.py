@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from eggshard.errors import ProgramError
+from eggshard.extras import named_extras
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.kernels.text import read_generic, write_generic
 
@@ -17,14 +18,13 @@ _SPOILING = "spoiled_to_print_generically"
 
 
 @cache
+@named_extras()
 def context() -> Any:
     """One context with the dialects of Triton and of both vendors."""
-    try:
-        from triton._C.libtriton import amd, ir
-        from triton.backends.compiler import GPUTarget
-        from triton.compiler.compiler import make_backend
-    except ImportError as error:
-        raise ProgramError("TritonGPU IR is read by libtriton: install eggshard[triton]") from error
+    from triton._C.libtriton import amd, ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import make_backend
+
     found = ir.context()
     ir.load_dialects(found)
     make_backend(GPUTarget("cuda", 90, 32)).load_dialects(found)
@@ -86,7 +86,7 @@ def load(source: Any, *, layouts: bool = True) -> Kernel:
     """The kernel of TTGIR text (either form) or of a libtriton module.
 
     layouts: whether the kernel must have them; if not, TTIR is read too.
-    Raises `ProgramError` without libtriton, for text that it refuses, and for modules without layouts.
+    Raises `DependencyError` without libtriton, `ProgramError` for text that it refuses and modules without layouts.
     """
     module = parse(source) if isinstance(source, str) else source
     # Where a text says no locations, libtriton says the file that it was parsed from, which is none of the user's.

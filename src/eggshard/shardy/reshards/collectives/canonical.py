@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.program.axes import in_mesh_order
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
@@ -83,7 +84,7 @@ def _same_as_before(op: Any) -> bool:
 def _alike(first: Any, second: Any) -> bool:
     """Whether two ops have equal attributes; of reshards, whether they leave the same shards."""
     if first.name != RESHARD:
-        return dict(first.attributes.items()) == dict(second.attributes.items())
+        return attributes_of(first) == attributes_of(second)
     return same_shards(*(TensorSharding.parse(str(op.attributes["sharding"])) for op in (first, second)))
 
 
@@ -214,7 +215,7 @@ def _unused_inputs(op: Any) -> bool:
     if len(kept) == len(body.arguments):
         return False
     shardings = read_per_value(str(op.attributes["in_shardings"]))
-    attributes = {name: str(attribute) for name, attribute in op.attributes.items()}
+    attributes = {name: str(attribute) for name, attribute in attributes_of(op).items()}
     attributes["in_shardings"] = per_value_text([shardings[i] for i in kept])
     new = create(op.name, [op.operands[i] for i in kept], [r.type for r in op.results], attributes, op, regions=1)
     body.append_to(new.regions[0])

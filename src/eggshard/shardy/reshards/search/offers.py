@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from eggshard.errors import EggshardError
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.frontends.stablehlo.module_reader import captured_values
 from eggshard.frontends.stablehlo.op_readers import OP_READERS, literal_value
 from eggshard.frontends.stablehlo.region_reader import RegionReader
@@ -200,7 +201,7 @@ def has_effects(context: Context, op: Any) -> bool:
     foreign = op.name.partition(".")[0] not in ("stablehlo", "chlo", "sdy", "func", "mhlo")
     if foreign or any(str(v.type).endswith("token") for v in (*op.operands, *op.results)):
         return True
-    if op.name == "stablehlo.custom_call" and str(op.attributes.get("has_side_effect", "false")) == "true":
+    if op.name == "stablehlo.custom_call" and str(attributes_of(op).get("has_side_effect", "false")) == "true":
         return True
     if op.name == "stablehlo.rng":
         return True
