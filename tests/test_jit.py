@@ -219,7 +219,7 @@ def test_inside_jax_jit(plans):
 
 
 def test_explicit_meshes():
-    mesh = jax.make_mesh((4, 2), ("x", "y"))
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
     w, x = put(W, None, "y", mesh=mesh), put(X, "x", mesh=mesh)
     planned = jit(lambda w, x: jnp.tanh(x @ w))
     got = planned(w, x)

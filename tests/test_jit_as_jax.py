@@ -100,7 +100,11 @@ HERE, HOST = on("x"), on("x").with_memory_kind("pinned_host")
 @pytest.mark.filterwarnings("ignore::eggshard.EggshardWarning")
 def test_results_lie_in_the_memory_that_jax_puts_them_in(function: Any, given: Any, options: dict[str, Any]) -> None:
     array = jax.device_put(ones(16, 8), given)
-    got, want = (jax.tree.leaves(made(function, **options)(array)) for made in (jit, jax.jit))
+    try:
+        want = jax.tree.leaves(jax.jit(function, **options)(array))
+    except jax.errors.JaxRuntimeError as error:  # XLA before JAX 0.10
+        pytest.skip(str(error))
+    got = jax.tree.leaves(jit(function, **options)(array))
     for g, w in zip(got, want, strict=True):
         assert g.sharding.memory_kind == w.sharding.memory_kind and g.sharding.is_equivalent_to(w.sharding, g.ndim)
         np.testing.assert_array_equal(np.asarray(g), np.asarray(w))

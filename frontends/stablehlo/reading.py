@@ -13,6 +13,7 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError, ShardingError
+from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.frontends.normalization.normal_forms import finished
 from eggshard.frontends.stablehlo.module_reader import ModuleReader, only_block, short_location
 from eggshard.frontends.stablehlo.op_readers import OP_READERS
@@ -133,7 +134,7 @@ def _entry(reader: ModuleReader) -> Any:
     """The function to read: ``main``, or the only public one."""
     if "main" in reader.functions:
         return reader.functions["main"]
-    public = [f for f in reader.functions.values() if '"private"' not in str(f.attributes.get("sym_visibility"))]
+    public = [f for f in reader.functions.values() if '"private"' not in str(attributes_of(f).get("sym_visibility"))]
     if len(public) == 1:
         return public[0]
     names = ", ".join(f"@{name}" for name in reader.functions) or "none"

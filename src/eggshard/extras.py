@@ -22,6 +22,8 @@ EXTRAS = {
 }
 #: The first version of JAX that eggshard works with, and the first that nobody has tried.
 JAX = ((0, 8), (0, 11))
+#: The jaxlib whose Shardy the passes of `eggshard.shardy` follow.
+SHARDY = (0, 10, 2)
 #: The variable that lets versions of JAX pass that nobody has tried.
 UNTRIED = "EGGSHARD_UNTRIED_JAX"
 
@@ -40,6 +42,20 @@ def named_extras() -> Iterator[None]:
         ) from None
 
 
+def check_shardy() -> None:
+    """DependencyError where an older jaxlib is installed than the one whose Shardy the passes of `shardy` follow."""
+    version = importlib.metadata.version("jaxlib")
+    if _numbers(version) < SHARDY:
+        least = ".".join(map(str, SHARDY))
+        raise DependencyError(
+            f"Shardy's passes are those of jaxlib {least} and newer; {version} is installed: "
+            f"pip install 'jax>={least}'", name="jaxlib")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version)[:3])
+
+
 def check_jax() -> None:
     """DependencyError where a version of JAX is installed that eggshard does not work with."""
     if importlib.util.find_spec("jax") is None or os.environ.get(UNTRIED):
@@ -49,7 +65,7 @@ def check_jax() -> None:
     except importlib.metadata.PackageNotFoundError:
         return
     least, most = JAX
-    if not least <= tuple(int(n) for n in re.findall(r"\d+", version)[:2]) < most:
+    if not least <= _numbers(version)[:2] < most:
         first, last = (".".join(map(str, v)) for v in JAX)
         raise DependencyError(
             f"eggshard works with jax {first} and newer, below {last}; {version} is installed: "

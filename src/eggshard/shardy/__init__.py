@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eggshard.errors import ProgramError
-from eggshard.extras import named_extras
+from eggshard.extras import check_shardy, named_extras
 from eggshard.shardy.pipelines import PIPELINES as PIPELINES
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def transform(text: str, passes: str | Sequence[str | Step]) -> str:
     from eggshard.shardy.catalogue import read_steps
     from eggshard.shardy.module import parsed
 
+    check_shardy()
     steps = read_steps(passes)
     with parsed(text) as module:
         for step in steps:
