@@ -122,8 +122,8 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "latency", "laws", "layers",
-                 "memory", "overlap", "run", "same", "scale")
+    for name in ("cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs", "latency", "laws",
+                 "layers", "memory", "overlap", "run", "same", "scale")
 }
 _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
                       "devices": "devices", "rate": "rate"},
@@ -131,6 +131,7 @@ _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "m
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
           "fuzz": {"programs": "programs", "seed": "seed", "start": "start", "jobs": "jobs"},
           "guard": {"only": "only", "everything": "all"},
+          "installs": {"only": "only"},
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"},

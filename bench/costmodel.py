@@ -26,8 +26,8 @@ from bench import costmodel_ranks
 from eggshard.calibration.fitting import fitted
 from eggshard.calibration.xla_table import read_xla_table
 from eggshard.costmodel import AlphaBeta, CostModel, Machine, StepInfo, WireBytes, preset
-from eggshard.costmodel.algorithms import ALL_REDUCE, KINDS
 from eggshard.costmodel.columns import StepColumns
+from eggshard.costmodel.machines.algorithms import ALL_REDUCE, KINDS
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.table import Measured
 from eggshard.program.mesh import Mesh

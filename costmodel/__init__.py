@@ -15,11 +15,11 @@ from eggshard.costmodel.combining import Combinable, PerKind, WeightedSum
 from eggshard.costmodel.compute import Compute
 from eggshard.costmodel.counting import Messages, WireBytes
 from eggshard.costmodel.detection import at_hand, detect, named
-from eggshard.costmodel.machine import Level, Machine, Protocol
-from eggshard.costmodel.machine_files import load, preset, presets
+from eggshard.costmodel.machines.machine import Level, Machine, Protocol
+from eggshard.costmodel.machines.machine_files import load, preset, presets
+from eggshard.costmodel.machines.topologies import FatTree, FullMesh, Ring, Switch, Torus
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.costmodel.table import Measured, Table
-from eggshard.costmodel.topologies import FatTree, FullMesh, Ring, Switch, Torus
 from eggshard.costmodel.units import Unit
 
 __all__ = [

@@ -21,7 +21,7 @@ from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 
 if TYPE_CHECKING:
-    from eggshard.costmodel.machine import Machine
+    from eggshard.costmodel.machines.machine import Machine
 
 Topology = Literal["switch", "ring", "torus"]
 #: Hops per ring step count of each collective: (N-1) sends, twice that for an all-reduce.
@@ -76,7 +76,7 @@ class AlphaBeta(Combinable):
     @classmethod
     def preset(cls, name: str) -> AlphaBeta:
         """A machine by name, simplified; CostModelError lists the names for an unknown one."""
-        from eggshard.costmodel.machine_files import preset
+        from eggshard.costmodel.machines.machine_files import preset
 
         return cls.of(preset(name))
 

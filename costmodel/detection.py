@@ -12,16 +12,15 @@ from typing import Any
 
 from eggshard.costmodel.alpha_beta import AlphaBeta
 from eggshard.costmodel.counting import Messages, WireBytes
-from eggshard.costmodel.machine import Machine
-from eggshard.costmodel.machine_files import load, preset, presets
+from eggshard.costmodel.machines.machine import Machine
+from eggshard.costmodel.machines.machine_files import load, preset, presets
 from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import CostModelError
 from eggshard.extras import named_extras
+from eggshard.settings import config
 
 #: Models that are no machines, by name.
 _OTHERS: dict[str, type] = {"alpha-beta": AlphaBeta, "wire-bytes": WireBytes, "messages": Messages}
-#: The environment variable that names the default cost model, as `named` takes it.
-DEFAULT = "EGGSHARD_COST_MODEL"
 #: The presets that stand for devices of a kind that none has, by JAX's name of their platform.
 _NEAREST = {"gpu": "h100-node", "tpu": "tpu-v5e"}
 _HOST, _HOST_LEVEL = "cpu-host", "host"
@@ -63,14 +62,14 @@ def detect(devices: Sequence[Any] | None = None) -> Machine:
 
 
 def at_hand(devices: Sequence[Any]) -> CostModel:
-    """The cost model where none is given: the one that the variable EGGSHARD_COST_MODEL names, or the machine at hand.
+    """The cost model where none is given: `eggshard.config.cost_model`, or the machine at hand.
 
     devices: those that a program was lowered for. A program that names none is planned for those of JAX where JAX has
     made its devices, and else for the processors of this host. Devices of a kind that no preset has are priced as the
     nearest kind, and the machine's origin says so.
     """
-    if name := os.environ.get(DEFAULT, ""):
-        return named(name)
+    if config.cost_model is not None:
+        return named(config.cost_model)
     made = _made_by_jax()
     devices = devices or made
     if not devices:

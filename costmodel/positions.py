@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from eggshard.costmodel.algorithms import Line
-from eggshard.costmodel.topologies import Fabric, Torus
+from eggshard.costmodel.machines.algorithms import Line
+from eggshard.costmodel.machines.topologies import Fabric, Torus
 from eggshard.errors import CostModelError
 from eggshard.program.axes import axis_ref
 from eggshard.program.mesh import Mesh

@@ -21,10 +21,13 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
+from rich.table import Table
+
 from eggshard.program.types import TensorType
 from eggshard.steps.dependencies import Dependencies
 from eggshard.steps.peak_memory import peak_bytes
 from eggshard.steps.steps import Action, Step, StepPlan
+from eggshard.tables import Shown, duration, render
 
 #: The compute stream, among the names of channels.
 COMPUTE = "compute"
@@ -51,8 +54,8 @@ class Works(Protocol):
     def work(self, action: Action, *operands: TensorType) -> Work: ...
 
 
-@dataclass(frozen=True)
-class Schedule:
+@dataclass(frozen=True, repr=False)
+class Schedule(Shown):
     """The timeline of a device program. Per step, in the program's order, what it takes and when it starts, in seconds.
 
     awaited[i]: the first step that waits for step i; None where only the program's end does.
@@ -99,6 +102,18 @@ class Schedule:
             max(0.0, computed(end) - computed(start) - work.computing) if work.channels else 0.0
             for start, end, work in zip(self.starts, self.ends, self.work, strict=True)
         )
+
+    def __str__(self) -> str:
+        table = Table(box=None, padding=(0, 2), show_edge=False)
+        for name in ("held", "for", "of the time"):
+            table.add_column(name, justify="left" if name == "held" else "right", no_wrap=True)
+        span = self.makespan
+        for resource, seconds in self.busy.items():
+            name = resource if resource == COMPUTE else f"link {resource}"
+            table.add_row(name, duration(seconds), f"{seconds / span:.0%}" if span else "-")
+        chain, hidden = duration(self.critical_path), duration(sum(self.hidden))
+        return (f"{len(self.work)} steps in {duration(span)}; their longest chain takes {chain}, {hidden} of "
+                f"communication runs beside compute\n{render(table)}")
 
 
 def timeline(plan: StepPlan, works: Works) -> Schedule:

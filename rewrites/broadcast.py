@@ -36,6 +36,7 @@ _IDEMPOTENT = ("max", "min", "and", "or")
 
 @rules.add(
     "broadcast_in_dim[outer](broadcast_in_dim[inner](x)) => broadcast_in_dim[both](x)",
+    says="two broadcasts as one",
     cases=each(
         x=tensors((), (3,), (1,)), inner=[spread((2, 3)), spread((2, 3), 1), spread((3, 2), 0)],
         outer=[spread((2, 4, 3), 0, 2), spread((3, 2, 4), 1, 0), spread((3, 4, 2), 0, 2)],
@@ -47,6 +48,7 @@ def broadcast_of_broadcast(m: Match) -> Any:
 
 @rules.add(
     "broadcast_in_dim[b](x) => x",
+    says="a broadcast that changes nothing left out",
     cases=each(x=tensors((2, 3), ()), b=[spread((2, 3), 0, 1), spread((3, 2), 1, 0), spread(())]),
 )
 def identity_broadcast(m: Match) -> Any:
@@ -56,11 +58,13 @@ def identity_broadcast(m: Match) -> Any:
 rules.add(
     "unary[f](broadcast_in_dim[b](x)) => broadcast_in_dim[b](unary[f](x))",
     name="unary of broadcast",
+    says="broadcast after the pointwise op",
     cases=each(x=_X, b=_B, f=["negate", ("convert", {"dtype": "bf16"})]),
 )(None)
 rules.add(
     "binary[f](broadcast_in_dim[b](x), broadcast_in_dim[b](y)) => broadcast_in_dim[b](binary[f](x, y))",
     name="binary of broadcasts",
+    says="broadcast once, after the pointwise op",
     cases=each(
         x=tensors((2, 3)), y=tensors((2, 3), (1, 3)), b=_B, f=["add", ("compare", {"comparison_direction": "LT"})]
     ),
@@ -83,6 +87,7 @@ for _side, _pair in SIDES:
         f"binary[f]({_pair('broadcast_in_dim[b](x)', 'broadcast_in_dim[c](s)')}) => "
         f"broadcast_in_dim[b](binary[f]({_pair('x', 'broadcast_in_dim[d](s)')}))",
         name=f"binary of broadcasts of two ranks ({_side})",
+        says="computed before broadcasting to the full shape",
         cases=each(
             x=tensors((2, 3)), s=tensors((), (3,), (2,), (4,)), f="subtract", b=spread((2, 4, 3), 0, 2),
             c=[spread((2, 4, 3), *d) for d in ((), (2,), (0,), (1,))],
@@ -92,6 +97,7 @@ for _side, _pair in SIDES:
 
 @rules.add(
     "slice[s](broadcast_in_dim[b](x)) => broadcast_in_dim[c](slice[u](x))",
+    says="broadcast after slicing",
     cases=each(
         x=tensors((2, 3), (1, 3)), b=_CUBES,
         s=slices([(1, 2, 1), (0, 2, 1), (0, 3, 2)], [(0, 2, 1), (1, 4, 2), (0, 3, 1)]),
@@ -105,6 +111,7 @@ def slice_of_broadcast(m: Match) -> Any:
 
 @rules.add(
     "reduce[r](broadcast_in_dim[b](x)) => broadcast_in_dim[c](x)",
+    says="a reduction of repeated values left out",
     cases=each(x=_X, b=_CUBES, r=reduced((1,), (2,), (0,), by=("max", "min", "and"))),
 )
 def reduce_of_broadcast(m: Match) -> Any:
@@ -116,6 +123,7 @@ def reduce_of_broadcast(m: Match) -> Any:
 
 @rules.add(
     "reduce[r](broadcast_in_dim[b](x)) => broadcast_in_dim[c](reduce[s](x))",
+    says="broadcast after the reduction",
     mark="ρ",
     exact_if=lambda m: m.r["monoid"] in _IDEMPOTENT,
     cases=like_zeros(each(x=_X, b=_CUBES[:1], r=reduced((0,), (2,), (0, 2), by=("max", "add")))),
@@ -139,6 +147,7 @@ def _splat(value: float, shape: tuple[int, ...], dtype: type = np.float32) -> di
 
 @rules.add(
     "broadcast_in_dim[b](constant[c]()) => constant[d]()",
+    says="constant made at full size, not broadcast",
     cases=each(
         c=[_splat(-0.0, ()), _splat(np.nan, (3,)), _splat(7, (), np.int32)], b=[spread((2, 3)), spread((2, 3), 1)]
     ),
@@ -152,6 +161,7 @@ def broadcast_of_splat(m: Match) -> Any:
 
 @rules.add(
     "constant[c]() => broadcast_in_dim[b](constant[d]())",
+    says="one value broadcast instead of a full-size constant",
     cases=each(c=[_splat(-0.0, (2, 3)), _splat(np.inf, (4,)), _splat(7, (2,), np.int32)]),
 )
 def splat_is_a_broadcast(m: Match) -> Any:

@@ -15,11 +15,19 @@ rules = RuleList()
 
 _X = tensors((4,), (2, 3), dtypes=("f32", "i32", "i1"))
 
-rules.add("select(p, x, x) => x", name="select of equals", cases=each(p=tensors((4,), (2, 3), dtypes=("i1",)), x=_X))(
-    None
-)
-for _op in ("maximum", "minimum", "and", "or"):
-    rules.add(f"{_op}(x, x) => x", name=f"{_op} of equals", cases=each(x=_X))(None)
+rules.add(
+    "select(p, x, x) => x",
+    name="select of equals",
+    says="a choice between equal values left out",
+    cases=each(p=tensors((4,), (2, 3), dtypes=("i1",)), x=_X),
+)(None)
+for _op, _called in (("maximum", "maximum"), ("minimum", "minimum"), ("and", "AND"), ("or", "OR")):
+    rules.add(
+        f"{_op}(x, x) => x",
+        name=f"{_op} of equals",
+        says=f"{_called} of a value with itself left out",
+        cases=each(x=_X),
+    )(None)
 
 
 def _nothing(m: Match) -> Any:
@@ -30,12 +38,13 @@ def _nothing(m: Match) -> Any:
     return {"c": {"value": Literal(np.broadcast_to(zero, m.result.shape))}}
 
 
-for _op in ("subtract", "xor"):
-    rules.add(f"{_op}(x, x) => constant[c]()", name=f"{_op} of equals", cases=each(x=_X))(_nothing)
+for _op, _says in (("subtract", "a value minus itself as zeros"), ("xor", "XOR of a value with itself as zeros")):
+    rules.add(f"{_op}(x, x) => constant[c]()", name=f"{_op} of equals", says=_says, cases=each(x=_X))(_nothing)
 
 
 @rules.add(
     "compare[f](x, x) => constant[c]()",
+    says="comparison of a value with itself as a constant",
     cases=each(x=_X, f=[{"comparison_direction": d} for d in ("EQ", "NE", "LT", "GE")]),
 )
 def compare_of_equals(m: Match) -> Any:

@@ -34,6 +34,7 @@ _MIXED = ("f32", "i32")
 
 @rules.add(
     "dot[d](x, y) => dot_general[e](x, y)",
+    says="dot written as dot_general",
     cases=each(x=tensors((2, 3), (3,)), y=tensors((3, 4), (3,)), d={"precision_config": None, "dtype": "f32"}),
 )
 def dot_is_a_dot_general(m: Match) -> Any:
@@ -67,6 +68,7 @@ _BATCHED_CHAIN = each(
 
 @rules.add(
     "dot_general[outer](dot_general[inner](x, y), z) => dot_general[first](x, dot_general[second](y, z))",
+    says="the later product first",
     mark="ρ",
     cases=together(
         _PLAIN_CHAIN, _BATCHED_CHAIN,
@@ -97,6 +99,7 @@ def associate_to_the_right(m: Match) -> Any:
 
 @rules.add(
     "dot_general[outer](x, dot_general[inner](y, z)) => dot_general[first](dot_general[second](x, y), z)",
+    says="the earlier product first",
     mark="ρ",
     cases=together(
         _PLAIN_CHAIN, _BATCHED_CHAIN,
@@ -152,17 +155,20 @@ for _parts in ("uv", "uvw"):
         rules.add(
             f"{_apart} => {_joined}",
             name=f"concatenate of {len(_parts)} dots ({_which})",
+            says=f"one product, the {'second' if _which else 'first'} operands concatenated",
             cases=each(**_tensors, d=MATMUL, c=along(0, 1)),
         )(partial(_concatenate_of_dots, parts=_parts, which=_which))
         rules.add(
             f"{_joined} => {_apart}",
             name=f"dot of {len(_parts)} concatenated ({_which})",
+            says=f"one product per part of the {'second' if _which else 'first'} operand",
             cases=each(**_tensors, d=MATMUL, e=along(0, 1)),
         )(partial(_dot_of_concatenated, which=_which))
 
 
 @rules.add(
     "dot_general[d](concatenate[c](a, b), concatenate[e](x, y)) => add(dot_general[d](a, x), dot_general[d](b, y))",
+    says="one product per part, added up",
     mark="ρ",
     cases=together(
         each(
@@ -205,6 +211,7 @@ for _which, (_name, _operands, _dims) in enumerate((
     rules.add(
         f"reduce[r](dot_general[d](x, y)) => dot_general[e]({_operands})",
         name=f"reduce of dot {_name}",
+        says=f"{'second' if _which else 'first'} operand summed before the product",
         mark="ρ",
         cases=each(
             x=tensors((2, 3, 4), (2, 3)), y=tensors((3, 5), (2, 4, 5)), r=reduced(*_dims, by=("add",)),
@@ -215,6 +222,7 @@ for _which, (_name, _operands, _dims) in enumerate((
 
 @rules.add(
     "reduce[r](multiply(broadcast_in_dim[b](x), broadcast_in_dim[c](y))) => dot_general[d](x, y)",
+    says="a multiplication and a sum as one product",
     mark="ρ",
     cases=each(
         x=tensors((2, 3), (2, 4)), y=tensors((3, 4), (2, 3, 4), (2, 4)),

@@ -39,13 +39,18 @@ def holds_all(wide: str, narrow: str) -> bool:
     return width >= bits + (not signed)
 
 
-@rules.add("convert[c](x) => x", cases=each(x=tensors((7,), dtypes=_TYPES), c=_TO))
+@rules.add(
+    "convert[c](x) => x",
+    says="a type conversion that changes nothing left out",
+    cases=each(x=tensors((7,), dtypes=_TYPES), c=_TO),
+)
 def identity_convert(m: Match) -> Any:
     return m.x == m.result
 
 
 @rules.add(
     "convert[outer](convert[inner](x)) => convert[outer](x)",
+    says="converted directly, without the type in between",
     cases=each(x=tensors((7,), dtypes=_TYPES), inner=_TO, outer=_TO),
 )
 def convert_of_convert(m: Match) -> Any:

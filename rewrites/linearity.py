@@ -47,15 +47,19 @@ def _one_dtype(m: Match) -> Any:
     return m.a == m.b and m.a.dtype == m.result.dtype
 
 
-rules.add("negate(negate(x)) => x", name="double negation", cases=each(x=tensors((4,), dtypes=("f32", "i32", "bf16"))))(
-    None
-)
+rules.add(
+    "negate(negate(x)) => x",
+    name="double negation",
+    says="two negations cancelled",
+    cases=each(x=tensors((4,), dtypes=("f32", "i32", "bf16"))),
+)(None)
 
 for _op in ("add", "subtract"):
     rules.add(
         f"{_op}(dot_general[d](x, a), dot_general[d](x, b)) => dot_general[d](x, {_op}(a, b))",
         mark="ρ",
         name=f"{_op} of dots, common left",
+        says=f"one product with the {'sum' if _op == 'add' else 'difference'}",
         cases=together(*(
             each(x=tensors((2, 3), dtypes=[t]), **dict.fromkeys("ab", tensors((3, 4), dtypes=[t])), d=d)
             for t, d in (("f32", MATMUL), ("i32", _OF_INTEGERS))
@@ -65,6 +69,7 @@ for _op in ("add", "subtract"):
         f"{_op}(dot_general[d](a, x), dot_general[d](b, x)) => dot_general[d]({_op}(a, b), x)",
         mark="ρ",
         name=f"{_op} of dots, common right",
+        says=f"one product of the {'sum' if _op == 'add' else 'difference'}",
         cases=each(x=tensors((3, 4)), a=tensors((2, 3)), b=tensors((2, 3)), d=MATMUL),
     )(_one_dtype)
 
@@ -80,6 +85,7 @@ for _name, (_, _sum) in zip(("last", "first"), SIDES, strict=True):
             f"{_product} => add({_sum(_w, _factors)})",
             mark="ρ",
             name=f"dot of a sum with a product {_name}, on the {_where}",
+            says=f"a product {'with' if _where == 'right' else 'of'} each term, added afterwards",
             cases=each(x=tensors(_shape), w=tensors((3, 4)), **_ADAPTER),
         )(lambda m: m.w.dtype == m.result.dtype == m.x.dtype)
 
@@ -87,6 +93,7 @@ for _which, (_, _pair) in enumerate(SIDES):
     rules.add(
         f"dot_general[d]({_pair('negate(x)', 'y')}) => negate(dot_general[d]({_pair('x', 'y')}))",
         name=f"dot of negated ({_which})",
+        says=f"product negated instead of its {'second' if _which else 'first'} operand",
         cases=each(
             x=tensors((3, 2) if _which else (2, 3), dtypes=("f32", "i8", "i32")),
             y=tensors((4, 3) if _which else (3, 4), dtypes=("f32", "i8")),
@@ -113,6 +120,7 @@ for _op, _k, _scaled in _SCALINGS:
             f"dot_general[d]({_pair(_inside, 'y')}) => {_op}({_scaled(_product, 'broadcast_in_dim[c](s)')})",
             mark="ρ",
             name=f"dot of scaled: {_op}, order {_k}, side {_which}",
+            says=f"{'scaled' if _op == 'multiply' else 'divided'} after the product",
             exact_if=partial(_exact_scaling, op=_op),
             cases=each(
                 x=_CUBE,
@@ -142,6 +150,7 @@ for _name, (_, _scaled) in zip(("dot first", "dot last"), SIDES, strict=True):
             f"multiply({_scaled(_product, 'broadcast_in_dim[b](s)')}) => dot_general[d]({_pair(_inside, 'y')})",
             mark="ρ",
             name=f"scaled dot: order {_name}, side {_which}",
+            says=f"{'second' if _which else 'first'} operand scaled before the product",
             cases=each(
                 x=tensors((2, 3, 4)), y=tensors((2, 5, 3) if _which else (2, 4, 5)), d=BATCHED,
                 s=tensors((), (2,), (3,), (5,), (4,)),
@@ -163,7 +172,10 @@ _PARTS = (
     ("dot", "dot_general[d](a, b)", dict(a=tensors((2, 3)), b=tensors((3, 4)), d=MATMUL)),
     ("broadcast", "broadcast_in_dim[d](a)", dict(a=tensors((4,)), d=spread((2, 4), 1))),
 )
-for _op, _monoid in (("add", "add"), ("maximum", "max"), ("minimum", "min")):
+for _op, _monoid, _apart, _first in (
+    ("add", "add", "summed", "added"), ("maximum", "max", "maximum taken", "maximum taken"),
+    ("minimum", "min", "minimum taken", "minimum taken"),
+):
     _exact = (lambda m: not is_float(m.result.dtype)) if _op == "add" else (lambda m: True)
     for _side, (_, _pair) in zip(("left", "right"), SIDES, strict=True):
         for _kind, _inner, _types in _PARTS:
@@ -172,12 +184,14 @@ for _op, _monoid in (("add", "add"), ("maximum", "max"), ("minimum", "min")):
                 mark="ρ",
                 exact_if=_exact,
                 name=f"reduce of {_op}, {_kind} on the {_side}",
+                says=f"{_apart} term by term",
                 cases=like_zeros(each(**_types, y=tensors((2, 4)), r=reduced((0,), (1,), by=(_monoid,)))),
             )(partial(_reduces, by=_monoid))
     rules.add(
         f"{_op}(reduce[r](x), reduce[r](y)) => reduce[r]({_op}(x, y))",
         mark="ρ",
         name=f"{_op} of reduces",
+        says=f"{_first} before one reduction",
         cases=like_zeros(each(x=_CUBE, y=[*_CUBE, *tensors((5, 3, 4))], r=reduced((0,), (0, 2), by=(_monoid,)))),
         exact_if=_exact,
     )(partial(_reduces_alike, by=_monoid))
@@ -185,7 +199,9 @@ for _op, _monoid in (("add", "add"), ("maximum", "max"), ("minimum", "min")):
 _SUM = reduced((0,), (1,), (0, 2), by=("add",))
 
 
-@rules.add("reduce[r](negate(x)) => negate(reduce[r](x))", mark="ρ", cases=each(x=_CUBE, r=_SUM))
+@rules.add(
+    "reduce[r](negate(x)) => negate(reduce[r](x))", says="negated after the sum", mark="ρ", cases=each(x=_CUBE, r=_SUM)
+)
 def sum_of_negated(m: Match) -> Any:
     """Not exact: a sum of zeros is +0 whatever their signs."""
     return m.r["monoid"] == "add"
@@ -203,6 +219,7 @@ for _op, _k, _scaled in _SCALINGS:
         f"{_op}({_scaled('reduce[r](x)', 'broadcast_in_dim[c](s)')})",
         mark="ρ",
         name=f"sum of scaled: {_op}, order {_k}",
+        says=f"{'scaled' if _op == 'multiply' else 'divided'} after the sum",
         exact_if=partial(_exact_scaling, op=_op),
         cases=each(
             x=tensors((2, 3, 4)), s=tensors((), (2,), (3,)), r=_SUM,

@@ -15,6 +15,8 @@ rules = RuleList()
 
 #: The ops of some monoids.
 _OPS = {monoid: monoids.MONOIDS[monoid].op for monoid in ("add", "max", "min")}
+#: What people call their results.
+_CALLED = {"add": "sum", "max": "maximum", "min": "minimum"}
 
 
 def _combined(op: str, *parts: str) -> str:
@@ -24,6 +26,7 @@ def _combined(op: str, *parts: str) -> str:
 
 @rules.add(
     "reduce[outer](reduce[inner](x)) => reduce[both](x)",
+    says="two reductions as one",
     mark="ρ",
     exact_if=lambda m: order_free(m.outer["monoid"], m),
     cases=like_zeros(
@@ -43,6 +46,7 @@ def reduce_of_reduce(m: Match) -> Any:
 
 @rules.add(
     "reduce[r](x) => reshape[s](x)",
+    says="a reduction of size-1 dimensions as a reshape",
     mark="ρ",
     exact_if=lambda m: order_free(m.r["monoid"], m),
     cases=each(x=tensors((1, 3), (1, 3, 1), dtypes=("f32", "i32")), r=reduced((0,), (0, 2), (1,))),
@@ -68,12 +72,14 @@ for _parts in ("xy", "xyz"):
             f"reduce[r](concatenate[c]({_joined})) => {_combined(_op, *(f'reduce[r]({p})' for p in _parts))}",
             mark="ρ",
             name=f"reduce of {len(_parts)} concatenated ({_monoid})",
+            says=f"{_CALLED[_monoid]} of each part, then of all",
             exact_if=lambda m: order_free(m.r["monoid"], m),
             cases=like_zeros(each(**_tensors, c=along(0, 1), r=reduced((0,), (0, 1), by=(_monoid,)))),
         )(partial(_reduce_of_concatenated, monoid=_monoid))
     rules.add(
         f"reduce[r](concatenate[c]({_joined})) => concatenate[d]({of_each('reduce[r]({})', _parts)})",
         name=f"reduce beside {len(_parts)} concatenated",
+        says="each part reduced before concatenating",
         cases=each(**_tensors, c=along(0, 1), r=reduced((0,), (1,))),
     )(_reduce_beside_concatenated)
 
@@ -100,6 +106,7 @@ for _n in (2, 3, 4):
             f"{_combined(_op, *(f'slice[s{k}](x)' for k in range(_n)))} => reduce[r](reshape[q](x))",
             mark="ρ",
             name=f"{_op} of {_n} equal slices",
+            says=f"{_CALLED[_monoid]} of equal slices as one reduction",
             exact_if=lambda m, monoid=_monoid: order_free(monoid, m),
             cases=like_zeros(
                 each(

@@ -47,22 +47,31 @@ def _back(m: Match) -> dict[int, int]:
 rules.add(
     "reshape[outer](reshape[inner](x)) => reshape[outer](x)",
     name="reshape of reshape",
+    says="two reshapes as one",
     cases=each(x=_X, inner=_SHAPES, outer=_SHAPES),
 )(None)
-rules.add("reshape[r](x) => x", name="identity reshape", cases=each(x=_X, r=_SHAPES))(lambda m: m.x == m.result)
+rules.add(
+    "reshape[r](x) => x",
+    name="identity reshape",
+    says="a reshape that changes nothing left out",
+    cases=each(x=_X, r=_SHAPES),
+)(lambda m: m.x == m.result)
 rules.add(
     "unary[f](reshape[r](x)) => reshape[r](unary[f](x))",
     name="unary of reshape",
+    says="reshaped after the pointwise op",
     cases=each(x=_X, r=_SHAPES, f=["negate", ("convert", {"dtype": "bf16"})]),
 )(None)
 rules.add(
     "binary[f](reshape[r](x), reshape[r](y)) => reshape[r](binary[f](x, y))",
     name="binary of reshapes",
+    says="reshaped once, after the pointwise op",
     cases=each(x=_X, y=_X, r=_SHAPES, f=["add", ("compare", {"comparison_direction": "LT"})]),
 )(lambda m: m.x.shape == m.y.shape)
 rules.add(
     "ternary[f](reshape[r](x), reshape[r](y), reshape[r](z)) => reshape[r](ternary[f](x, y, z))",
     name="ternary of reshapes",
+    says="reshaped once, after the pointwise op",
     cases=each(x=tensors((2, 6), dtypes=("i1", "f32")), y=_FLAT, z=_FLAT, r=_SHAPES, f=["select", "clamp"]),
 )(lambda m: m.x.shape == m.y.shape == m.z.shape)
 
@@ -70,6 +79,7 @@ for _side, _pair in SIDES:
     rules.add(
         f"reshape[r](binary[f]({_pair('reshape[u](x)', 'y')})) => binary[f]({_pair('x', 'reshape[r](y)')})",
         name=f"reshape cancels inside ({_side})",
+        says=f"two reshapes cancelled, only the {'second' if _side == 'right' else 'first'} operand reshaped",
         cases=each(x=_FLAT, y=tensors((4, 3)), u={"shape": (4, 3)}, r={"shape": (2, 6)}, f="subtract"),
     )(lambda m: m.x.shape == m.result.shape)
 for _side, _pair in SIDES:
@@ -77,6 +87,7 @@ for _side, _pair in SIDES:
         f"binary[f]({_pair('reshape[r](x)', 'broadcast_in_dim[b](s)')}) => "
         f"reshape[r](binary[f]({_pair('x', 'broadcast_in_dim[c](s)')}))",
         name=f"binary of reshape and broadcast ({_side})",
+        says="reshaped after the pointwise op with a broadcast",
         cases=each(
             x=tensors((4, 3, 5)), r={"shape": (2, 2, 3, 5)}, s=tensors((), (3,), (5, 3), (2,)), f="subtract",
             b=[spread((2, 2, 3, 5), *d) for d in ((), (2,), (3, 2), (0,))],
@@ -86,6 +97,7 @@ for _side, _pair in SIDES:
 
 @rules.add(
     "reshape[r](broadcast_in_dim[b](x)) => broadcast_in_dim[c](x)",
+    says="broadcast straight to the reshaped shape",
     cases=each(
         x=tensors((), (3,), (1,), (1, 3), (3, 1), (2, 3)),
         r=shaped((2, 2, 3), (12,), (4, 1, 3), (1, 4, 3), (2, 3), (3, 2), (8, 3)),
@@ -111,6 +123,7 @@ def reshape_of_broadcast(m: Match) -> Any:
 
 @rules.add(
     "broadcast_in_dim[b](reshape[r](x)) => broadcast_in_dim[c](x)",
+    says="broadcast without reshaping first",
     cases=each(
         x=tensors((3,), (2, 3), (1, 3)), r=shaped((1, 3), (3, 1), (2, 1, 3), (3,)),
         b=[spread((4, 3), 0, 1), spread((4, 3), 1, 0), spread((2, 5, 3), 0, 1, 2), spread((2, 2, 3), 2)],
@@ -129,6 +142,7 @@ def broadcast_of_reshape(m: Match) -> Any:
 
 @rules.add(
     "broadcast_in_dim[b](x) => reshape[r](x)",
+    says="a broadcast written as a reshape",
     cases=each(
         x=tensors((2, 3), (1, 3)),
         b=[spread((2, 3), 0, 1), spread((2, 1, 3), 0, 2), spread((1, 2, 3), 1, 2), spread((1, 3), 0, 1)],
@@ -143,6 +157,7 @@ def broadcast_that_is_a_reshape(m: Match) -> Any:
 
 @rules.add(
     "slice[s](reshape[r](x)) => reshape[q](slice[u](x))",
+    says="reshaped after slicing",
     cases=each(
         x=tensors((4, 6), (2, 3, 4)), r=shaped((24,), (8, 3), (4, 2, 3), (6, 4), (4, 1, 6)),
         s=slices(
@@ -175,6 +190,7 @@ def slice_of_reshape(m: Match) -> Any:
 
 @rules.add(
     "reduce[r](reshape[s](x)) => reshape[q](reduce[t](x))",
+    says="reshaped after the reduction",
     mark="ρ",
     exact_if=lambda m: order_free(m.r["monoid"], m),
     cases=like_zeros(
@@ -214,6 +230,7 @@ for _which, (_, _pair) in enumerate(SIDES):
     rules.add(
         f"dot_general[d]({_pair('reshape[r](x)', 'y')}) => reshape[q](dot_general[e]({_pair('x', 'y')}))",
         name=f"dot of reshape ({_which})",
+        says=f"product reshaped instead of its {'second' if _which else 'first'} operand",
         cases=each(
             x=tensors((2, 3, 4), (6, 2, 2)), r=shaped((6, 4), (2, 3, 2, 2), (2, 12), (6, 1, 4)),
             y=tensors((4, 5), (5, 4), (2, 5, 4)),
@@ -247,6 +264,7 @@ def _roles(m: Match, which: int, d: Dot) -> tuple[Dims, dict[Dims, Dims]] | None
 
 @rules.add(
     "dot_general[d](reshape[r](x), reshape[q](y)) => reshape[s](dot_general[e](x, y))",
+    says="product of both operands without reshaping them first",
     mark="ρ",
     cases=each(
         x=tensors((2, 6), (4, 3), (2, 2, 3), (3, 4, 5)), r=shaped((12,), (2, 6), (3, 20), (4, 3), (60,), (1, 12)),
@@ -289,6 +307,7 @@ for _parts in ("xy", "xyz"):
         f"concatenate[c]({of_each('reshape[r_{0}]({0})', _parts)}) => "
         f"reshape[q](concatenate[d]({of_each('{}', _parts)}))",
         name=f"concatenate of {len(_parts)} reshapes",
+        says="reshaped once, after concatenating",
         cases=each(
             **dict.fromkeys(_parts, tensors((2, 6), (4, 6), (2, 3, 4))),
             **{f"r_{p}": shaped((2, 2, 3), (4, 2, 3), (2, 12)) for p in _parts},

@@ -30,6 +30,7 @@ def _transforms(*kinds: str) -> list[dict[str, Any]]:
 rules.add(
     "fft[f](x) => transpose[p](fft[inner](transpose[p](fft[last](x))))",
     name="fft of two dimensions",
+    says="Fourier transform one dimension at a time, last first",
     mark="ρ",
     cases=together(
         each(x=tensors((4, 6), (2, 4, 6), dtypes=("complex<f32>",)), f=_transforms("FFT", "IFFT")),
@@ -39,6 +40,7 @@ rules.add(
 rules.add(
     "fft[f](x) => fft[last](transpose[p](fft[inner](transpose[p](x))))",
     name="inverse real fft of two dimensions",
+    says="inverse real Fourier transform one dimension at a time",
     mark="ρ",
     cases=each(x=tensors((4, 4), dtypes=("complex<f32>",)), f=_transforms("IRFFT")),
 )(lambda m: _apart(m, False))

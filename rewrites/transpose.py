@@ -45,18 +45,24 @@ _WIDE, _TALL = tensors((2, 3)), tensors((3, 2))
 
 
 @rules.add(
-    "transpose[outer](transpose[inner](x)) => transpose[both](x)", cases=each(x=_CUBE, inner=_ORDERS, outer=_ORDERS)
+    "transpose[outer](transpose[inner](x)) => transpose[both](x)",
+    says="two transposes as one",
+    cases=each(x=_CUBE, inner=_ORDERS, outer=_ORDERS),
 )
 def transpose_of_transpose(m: Match) -> Any:
     return {"both": {"permutation": tuple(m.inner["permutation"][d] for d in m.outer["permutation"])}}
 
 
-@rules.add("transpose[t](x) => x", cases=each(x=_CUBE, t=_ORDERS))
+@rules.add("transpose[t](x) => x", says="a transpose that changes nothing left out", cases=each(x=_CUBE, t=_ORDERS))
 def identity_transpose(m: Match) -> Any:
     return is_identity(m.t["permutation"])
 
 
-@rules.add("transpose[t](x) => reshape[r](x)", cases=each(x=tensors((1, 3, 1), (2, 1, 3), (1, 1, 1)), t=_ORDERS))
+@rules.add(
+    "transpose[t](x) => reshape[r](x)",
+    says="a transpose written as a reshape",
+    cases=each(x=tensors((1, 3, 1), (2, 1, 3), (1, 1, 1)), t=_ORDERS),
+)
 def transpose_that_is_a_reshape(m: Match) -> Any:
     moved = [d for d in m.t["permutation"] if m.x.shape[d] != 1]
     stays = is_identity(m.t["permutation"])
@@ -65,6 +71,7 @@ def transpose_that_is_a_reshape(m: Match) -> Any:
 
 @rules.add(
     "reshape[r](x) => transpose[t](x)",
+    says="a reshape written as a transpose",
     cases=each(x=tensors((1, 3, 2), (3, 1, 2)), r=shaped((3, 1, 2), (3, 2, 1), (1, 3, 2), (6, 1, 1))),
 )
 def reshape_that_is_a_transpose(m: Match) -> Any:
@@ -79,16 +86,19 @@ def reshape_that_is_a_transpose(m: Match) -> Any:
 rules.add(
     "unary[f](transpose[t](x)) => transpose[t](unary[f](x))",
     name="unary of transpose",
+    says="transposed after the pointwise op",
     cases=each(x=_CUBE, t=_ORDERS, f=["negate", ("convert", {"dtype": "bf16"})]),
 )(None)
 rules.add(
     "binary[f](transpose[t](x), transpose[t](y)) => transpose[t](binary[f](x, y))",
     name="binary of transposes",
+    says="transposed once, after the pointwise op",
     cases=each(x=_CUBE, y=_CUBE, t=_ORDERS, f=["add", ("compare", {"comparison_direction": "LT"})]),
 )(None)
 rules.add(
     "ternary[f](transpose[t](x), transpose[t](y), transpose[t](z)) => transpose[t](ternary[f](x, y, z))",
     name="ternary of transposes",
+    says="transposed once, after the pointwise op",
     cases=each(x=tensors((2, 3), dtypes=("i1", "f32")), y=_WIDE, z=_WIDE, t=_SWAP, f=["select", "clamp"]),
 )(None)
 
@@ -96,6 +106,7 @@ for _side, _pair in SIDES:
     rules.add(
         f"transpose[t](binary[f]({_pair('transpose[u](x)', 'y')})) => binary[f]({_pair('x', 'transpose[t](y)')})",
         name=f"transpose cancels inside ({_side})",
+        says=f"two transposes cancelled, only the {'second' if _side == 'right' else 'first'} operand transposed",
         cases=together(
             each(x=_WIDE, y=_TALL, t=_SWAP, u=_SWAP, f="subtract"),
             each(**dict.fromkeys("xy", tensors((2, 2, 2))), t=_ORDERS, u=_ORDERS, f="subtract"),
@@ -106,6 +117,7 @@ for _side, _pair in SIDES:
         f"binary[f]({_pair('transpose[t](x)', 'broadcast_in_dim[b](s)')}) => "
         f"transpose[t](binary[f]({_pair('x', 'broadcast_in_dim[c](s)')}))",
         name=f"binary of transpose and broadcast ({_side})",
+        says="transposed after the pointwise op with a broadcast",
         cases=each(
             x=tensors((2, 3, 4)), t=permuted((2, 0, 1)), f="subtract", s=tensors((), (4,), (2,), (4, 3), (1, 3)),
             b=[spread((4, 2, 3), *d) for d in ((), (0,), (1,), (0, 2), (1, 2))],
@@ -115,6 +127,7 @@ for _side, _pair in SIDES:
 
 @rules.add(
     "transpose[t](broadcast_in_dim[b](x)) => broadcast_in_dim[c](x)",
+    says="broadcast straight to the transposed shape",
     cases=each(x=tensors((2, 3)), b=[spread((2, 4, 3), 0, 2), spread((3, 4, 2), 2, 0)], t=_ORDERS),
 )
 def transpose_of_broadcast(m: Match) -> Any:
@@ -123,6 +136,7 @@ def transpose_of_broadcast(m: Match) -> Any:
 
 @rules.add(
     "broadcast_in_dim[b](transpose[t](x)) => broadcast_in_dim[c](x)",
+    says="broadcast without transposing first",
     cases=each(x=tensors((2, 3)), t=_SWAP, b=[spread((3, 4, 2), 0, 2), spread((4, 2, 3), 2, 1)]),
 )
 def broadcast_of_transpose(m: Match) -> Any:
@@ -132,6 +146,7 @@ def broadcast_of_transpose(m: Match) -> Any:
 
 @rules.add(
     "transpose[t](dot_general[d](x, y)) => dot_general[e](y, x)",
+    says="operands swapped instead of transposing the product",
     cases=together(
         each(x=_WIDE, y=tensors((3, 4)), t=_SWAP, d=dot((), (), (1,), (0,), precision=("DEFAULT", "HIGHEST"))),
         each(
@@ -170,13 +185,18 @@ def _dot_of_transpose(m: Match, which: int, absorbed: bool) -> Any:
 
 
 for _which, _operands in enumerate(("transpose[t](x), y", "x, transpose[t](y)")):
-    for _name, _made, _absorbed in (
-        ("dot absorbs transpose", "dot_general[e](x, y)", True),
-        ("dot of transpose", "transpose[u](dot_general[e](x, y))", False),
+    _operand = "second operand" if _which else "first operand"
+    for _name, _made, _absorbed, _says in (
+        ("dot absorbs transpose", "dot_general[e](x, y)", True, f"the {_operand}'s transpose absorbed by the product"),
+        (
+            "dot of transpose", "transpose[u](dot_general[e](x, y))", False,
+            f"product transposed instead of its {_operand}",
+        ),
     ):
         rules.add(
             f"dot_general[d]({_operands}) => {_made}",
             name=f"{_name} ({_which})",
+            says=_says,
             cases=each(
                 x=tensors((2, 3, 4)), y=tensors((2, 4, 3), (4, 3, 2), (3, 2, 5)), t=_ORDERS,
                 d=[
@@ -194,6 +214,7 @@ def order_free(monoid: str, m: Match) -> bool:
 
 @rules.add(
     "reduce[r](transpose[t](x)) => transpose[u](reduce[s](x))",
+    says="transposed after the reduction",
     mark="ρ",
     exact_if=lambda m: order_free(m.r["monoid"], m),
     cases=like_zeros(each(x=_CUBE, t=_ORDERS, r=reduced((0,), (1, 2), (0, 2)))),
@@ -208,6 +229,7 @@ def reduce_of_transpose(m: Match) -> Any:
 
 @rules.add(
     "slice[s](transpose[t](x)) => transpose[t](slice[u](x))",
+    says="transposed after slicing",
     cases=each(
         x=_CUBE, t=_ORDERS, s=slices([(0, 1, 1), (0, 2, 1), (1, 2, 1)], [(0, 2, 2), (1, 2, 1), (0, 2, 1)])
     ),
@@ -219,6 +241,7 @@ def slice_of_transpose(m: Match) -> Any:
 
 @rules.add(
     "pad[p](transpose[t](x), v) => transpose[t](pad[q](x, v))",
+    says="transposed after padding",
     cases=each(
         x=tensors((2, 3)), v=tensors(()), t=_SWAP, p=[padding((1, 0), (0, 2)), padding((-1, 2), (1, 0), (0, 1))]
     ),
@@ -229,7 +252,9 @@ def pad_of_transpose(m: Match) -> Any:
 
 
 @rules.add(
-    "reverse[r](transpose[t](x)) => transpose[t](reverse[s](x))", cases=each(x=_CUBE, t=_ORDERS, r=over((0,), (1, 2)))
+    "reverse[r](transpose[t](x)) => transpose[t](reverse[s](x))",
+    says="transposed after reversing",
+    cases=each(x=_CUBE, t=_ORDERS, r=over((0,), (1, 2))),
 )
 def reverse_of_transpose(m: Match) -> Any:
     return {"s": {"dimensions": tuple(sorted(m.t["permutation"][d] for d in m.r["dimensions"]))}}
@@ -240,12 +265,14 @@ for _parts in ("xy", "xyz"):
         f"concatenate[c]({of_each('transpose[t]({})', _parts)}) => "
         f"transpose[t](concatenate[d]({of_each('{}', _parts)}))",
         name=f"concatenate of {len(_parts)} transposes",
+        says="transposed once, after concatenating",
         cases=each(**dict.fromkeys(_parts, _WIDE), t=_SWAP, c=along(0, 1)),
     )(lambda m: {"d": {"dimension": m.t["permutation"][m.c["dimension"]]}})
 
 
 @rules.add(
     "reshape[r](transpose[t](x)) => transpose[u](reshape[s](x))",
+    says="transposed after reshaping",
     cases=each(
         x=_CUBE, t=_ORDERS,
         r=shaped((4, 2, 3), (4, 6), (8, 3), (3, 2, 4), (1, 4, 2, 3), (2, 2, 2, 3), (2, 1, 4, 3), (12, 2)),
@@ -268,6 +295,7 @@ def reshape_of_transpose(m: Match) -> Any:
 
 @rules.add(
     "transpose[t](reshape[r](x)) => reshape[s](transpose[u](x))",
+    says="transposed before reshaping",
     cases=each(
         x=tensors((2, 3, 4), (6, 4), (2, 12)),
         r=shaped((2, 3, 2, 2), (6, 4), (4, 6), (2, 12), (24,), (1, 2, 3, 4), (2, 3, 4, 1)),

@@ -16,7 +16,7 @@ from jax.sharding import (  # noqa: E402
 )
 
 import eggshard as es  # noqa: E402
-from eggshard.errors import EggshardError, EggshardWarning  # noqa: E402
+from eggshard.errors import EggshardWarning  # noqa: E402
 
 MESH = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 # Small searches: what is tested here is not how good a plan is.
@@ -256,13 +256,15 @@ def test_what_cannot_be_planned_runs_as_under_jax_jit():
         assert_same(jax.grad(lambda x: jit(f)(x).sum())(X), jnp.ones_like(X))
 
 
-def test_refused():
+def test_vmap_and_forward_mode_with_static_arguments():
+    planned, plain = statically(jit), statically(jax.jit)
+    for transformed in (lambda f: jax.vmap(f)(np.stack([W, W])), lambda f: jax.jvp(f, (W,), (W,))):
+        got, want = (transformed(lambda w, f=f: f({**PARAMS, "w": w}, X, KEY)) for f in (planned, plain))
+        jax.tree.map(assert_same, got, want)
+
+
+def test_static_arguments_that_do_not_hash():
     planned = statically(jit)
-    with pytest.raises(EggshardError, match="vmap") as caught:
-        jax.vmap(lambda w: planned({**PARAMS, "w": w}, X, KEY))(np.stack([W, W]))
-    assert isinstance(caught.value, NotImplementedError)
-    with pytest.raises(EggshardError, match="reverse mode only"):
-        jax.jvp(lambda w: planned({**PARAMS, "w": w}, X, KEY), (W,), (W,))
     with pytest.raises(ValueError, match="[Nn]on-hashable"):
         planned(PARAMS, X, KEY, layers=[2])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import warnings
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
-from jax import lax  # noqa: E402
+from jax import export, lax  # noqa: E402
 from jax.experimental.custom_partitioning import custom_partitioning  # noqa: E402
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P  # noqa: E402
 
@@ -21,7 +22,8 @@ from eggshard.emit.jax_primitive import DeviceModule, TransformationError  # noq
 from eggshard.errors import EggshardWarning, LimitError  # noqa: E402
 
 MESH = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
-jit = partial(es.jit, limits=es.Limits(strategies=16, placements=4))
+LIMITS = es.Limits(strategies=16, placements=4)
+jit = partial(es.jit, limits=LIMITS)
 
 
 def on(*spec: Any) -> NamedSharding:
@@ -239,17 +241,64 @@ def test_cache_sizes_that_are_none(size: Any) -> None:
         jit(jnp.sin, cache_size=size)
 
 
+def curved(x: Any) -> Any:
+    return (jnp.sin(x) ** 2).sum()
+
+
 @pytest.mark.parametrize("transformed", [
     lambda f, x: jax.linearize(f, x)[1](x), lambda f, x: jax.jit(lambda x: jax.linearize(f, x)[1](x))(x),
     lambda f, x: jax.hessian(f)(x), lambda f, x: jax.jvp(f, (x,), (x,)), lambda f, x: jax.jvp(jax.jit(f), (x,), (x,)),
     lambda f, x: jax.jacfwd(f)(x), lambda f, x: jax.jacfwd(jax.jacrev(f))(x), lambda f, x: jax.jacrev(jax.grad(f))(x),
     lambda f, x: jax.jvp(jax.grad(f), (x,), (x,)), lambda f, x: jax.vmap(f)(np.stack([x, x])),
-    lambda f, x: jax.vmap(jax.grad(f))(np.stack([x, x])), lambda f, x: jax.linear_transpose(f, x)(jnp.float32(1)),
+    lambda f, x: jax.vmap(jax.grad(f))(np.stack([x, x])),
+    lambda f, x: jax.grad(lambda y: jax.vmap(f)(y).sum())(x[None]),
+    lambda f, x: jax.vmap(jax.vmap(f))(np.stack([x, x])[None]), lambda f, x: jax.vmap(f, 1)(np.stack([x, x], 1)),
+    lambda f, x: jax.grad(lambda y: jax.jvp(f, (y,), (y,))[1])(x),
 ])
-def test_transformations_that_plans_do_not_have_are_refused(transformed: Any) -> None:
-    planned = jit(lambda x: (jnp.sin(x) ** 2).sum(), in_shardings=on("x"))
+def test_transformations(transformed: Any) -> None:
+    got, want = (transformed(made(curved, in_shardings=on("x")), ones(8) / 8) for made in (jit, jax.jit))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), got, want)
+
+
+def test_batched_and_linearized_programs_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned_programs = []
+    monkeypatch.setattr("eggshard.api.optimize", lambda lowered, optimize=es.optimize, **options:
+                        planned_programs.append(lowered) or optimize(lowered, **options))
+    planned, x = jit(curved, in_shardings=on("x")), ones(8)
+    jax.vmap(planned)(np.stack([x, x]))
+    assert len(planned_programs) == 1
+    jax.jvp(planned, (x,), (x,))
+    assert len(planned_programs) == 3  # the forward program, and that of the tangents
+    jax.hessian(planned)(x)
+    jax.hessian(planned)(x)
+    assert len(planned_programs) == len({p.as_text() for p in planned_programs})
+
+
+def test_forward_mode_with_shardings_in_types() -> None:
+    mesh = jax.make_mesh((4,), ("x",), (AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        a = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("x")))
+        w = jax.device_put(np.full((4, 4), 0.1, np.float32), NamedSharding(mesh, P()))
+        for transformed in (jax.jacfwd, jax.jacrev):
+            got, want = (transformed(made(lambda a, w: jnp.tanh(a @ w).sum(1)), 1)(a, w) for made in (jit, jax.jit))
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_batched_axes_that_have_names() -> None:
+    centred = jit(lambda x: x - lax.pmean(x, "i"))
+    np.testing.assert_array_equal(jax.vmap(centred, axis_name="i")(np.array([1.0, 3.0])), [-1, 1])
+
+
+def test_a_plan_has_no_transpose_where_it_is_linear() -> None:
     with pytest.raises(TransformationError, match=r"e\.g\. eggshard\.jit\("):
-        transformed(planned, ones(8))
+        jax.linear_transpose(jit(lambda x: 2 * x, in_shardings=on("x")), ones(8))(ones(8))
+
+
+def test_types_and_stages() -> None:
+    planned = jit(curved, in_shardings=on("x"))
+    assert inspect.signature(planned) == inspect.signature(curved)
+    assert planned.trace(ones(8)).out_info.shape == () == planned.eval_shape(ones(8)).shape
+    assert planned.trace(ones(8)).lower().as_text() == planned.lower(ones(8)).as_text()
 
 
 def test_reverse_mode_over_reverse_mode() -> None:
@@ -258,3 +307,19 @@ def test_reverse_mode_over_reverse_mode() -> None:
                         lambda f: lambda x: lax.scan(lambda c, _: (c + f(c * x), None), 0.0, None, length=2)):
         got, want = transformed(planned)(ones(8)), transformed(plain)(ones(8))
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), got, want)
+
+
+def test_exported_and_read_back() -> None:
+    """Through bytes; and what `jax.export` makes of a plain function can be planned."""
+    pytest.importorskip("flatbuffers")
+    weights = on(None, "x")
+    options = {"in_shardings": (on("x"), weights), "out_shardings": on("x")}
+    planned, plain = (made(lambda a, w: jnp.tanh(a @ w) @ w, **options) for made in (jit, jax.jit))
+    a = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    read = export.deserialize(export.export(planned)(a, a).serialize())
+    called = jax.jit(read.call, in_shardings=options["in_shardings"])
+    np.testing.assert_allclose(called(a, a), plain(a, a), rtol=1e-5)
+    text, plan = called.lower(a, a).compile().as_text(), planned.plan(a, a)
+    assert text.count(" all-gather(") == plan.collectives["all-gather"]
+    again = es.optimize(export.export(plain)(a, a).mlir_module(), limits=LIMITS)
+    assert again.input_placements == plan.input_placements and again.collectives == plan.collectives

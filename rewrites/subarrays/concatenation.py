@@ -16,6 +16,7 @@ rules = RuleList()
 rules.add(
     "concatenate[c](x) => x",
     name="concatenate of one",
+    says="a concatenation of one part left out",
     cases=each(x=tensors((5, 6), dtypes=("f32", "i32")), c={"dimension": 1}),
 )(None)
 
@@ -79,11 +80,13 @@ for _parts in ("xy", "xyz", "xyzw"):
             rules.add(
                 f"slice[s](concatenate[c]({_list})) => slice[u]({_made})",
                 name=f"slice of concatenate, parts {_first} to {_last} of {_n}",
+                says=f"sliced from {'the parts that it touches' if len(_kept) > 1 else 'one part'}",
                 cases=each(**_alike, c=along(0, 1), s=_slices),
             )(partial(_slice_of_concatenate, parts=_parts, first=_first, last=_last))
     rules.add(
         f"slice[s](concatenate[c]({_list})) => concatenate[c]({of_each('slice[s_{0}]({0})', _parts)})",
         name=f"slice of {_n} concatenated",
+        says="each part sliced before concatenating",
         cases=each(
             **_alike, c=along(0, 1),
             s=slices(
@@ -93,14 +96,21 @@ for _parts in ("xy", "xyz", "xyzw"):
     )(partial(_slice_of_concatenated, parts=_parts))
     _inside, _outside = f"concatenate[c]({of_each('unary[f]({})', _parts)})", f"unary[f](concatenate[c]({_list}))"
     rules.add(
-        f"{_outside} => {_inside}", name=f"unary of {_n} concatenated", cases=each(**_types, c=along(0, 1), f="negate")
+        f"{_outside} => {_inside}",
+        name=f"unary of {_n} concatenated",
+        says="concatenated after the pointwise op",
+        cases=each(**_types, c=along(0, 1), f="negate"),
     )(None)
     rules.add(
-        f"{_inside} => {_outside}", name=f"concatenate of {_n} unaries", cases=each(**_types, c=along(0, 1), f="negate")
+        f"{_inside} => {_outside}",
+        name=f"concatenate of {_n} unaries",
+        says="concatenated before the pointwise op",
+        cases=each(**_types, c=along(0, 1), f="negate"),
     )(None)
     rules.add(
         f"concatenate[c]({of_each('slice[s_{}](a)', _parts)}) => slice[u](a)",
         name=f"concatenate of {_n} slices",
+        says="adjacent slices taken as one",
         cases=each(
             a=tensors((8, 2)), c={"dimension": 0},
             **{
@@ -124,6 +134,7 @@ for _inner, _outer, _flat in (
     rules.add(
         f"concatenate[c]({_outer.format(_inner)}) => concatenate[c]({of_each('{}', _flat)})",
         name=f"concatenate of concatenate: {_outer.format(_inner)}",
+        says="nested concatenations as one",
         cases=each(
             **dict.fromkeys(_flat, tensors((2, 3))) | {_flat[-1]: tensors((2, 3), (4, 3), (6, 3), (2, 6))},
             c=along(0, 1), i=along(0, 1),
@@ -133,18 +144,21 @@ for _inner, _outer, _flat in (
 rules.add(
     "concatenate[c](binary[f](x, y), binary[f](u, v)) => binary[f](concatenate[c](x, u), concatenate[c](y, v))",
     name="concatenate of binaries",
+    says="both operands concatenated before the pointwise op",
     enabled_by=("f", PRODUCT),
     cases=each(**dict.fromkeys("xyuv", tensors((2, 3))), c={"dimension": 0}, f="subtract"),
 )(lambda m: m.x.shape == m.y.shape and m.u.shape == m.v.shape)
 rules.add(
     "binary[f](concatenate[c](x, u), concatenate[c](y, v)) => concatenate[c](binary[f](x, y), binary[f](u, v))",
     name="binary of concatenates",
+    says="concatenated once, after the pointwise op",
     cases=each(**dict.fromkeys("xyuv", tensors((2, 3), (1, 3))), c={"dimension": 0}, f="subtract"),
 )(lambda m: m.x.shape == m.y.shape and m.u.shape == m.v.shape)
 
 
 @rules.add(
     "concatenate[c](reduce[r](x), reduce[r](y)) => reduce[r](concatenate[d](x, y))",
+    says="concatenated before the reduction",
     cases=each(x=tensors((2, 3, 4)), y=tensors((2, 3, 4), (5, 3, 4)), c=along(0, 1), r=REDUCTIONS),
 )
 def concatenate_of_reduces(m: Match) -> Any:

@@ -135,7 +135,16 @@ def _pieces(other: int) -> list[Any]:
 _SOME = [*_pieces(3), *slices([(0, 1, 1), (0, 2, 1)], [(0, 4, 1), (0, 1, 1)]), *slices(
     *([(0, 4, 1), (a, b, 1)] for a, b in ((0, 1), (1, 2), (2, 3), (1, 3), (0, 2)))
 )]
-for _op, _kind in (("wrap", "slice"), ("extend", "slice"), ("extend", "reverse"), ("extend", "broadcast")):
+#: Per place of the pieces: where they extend x, as people say it.
+_PLACES = {"before it": "the start", "after it": "the end", "on both sides": "both ends"}
+#: Per op: what it is, and what is done by it, as people say it.
+_NOUNS = {"rotate": "rotation", "wrap": "wrap-around", "extend": "edge extension"}
+_DONE = {"rotate": "rotated", "wrap": "wrapped around", "extend": "extended"}
+
+for _op, _kind, _read in (
+    ("wrap", "slice", "wrap-around"), ("extend", "slice", "repeated or mirrored values"),
+    ("extend", "reverse", "mirrored values"), ("extend", "broadcast", "repeated edge values"),
+):
     _text, _changes = _PIECES[_kind]
     for _where, _low, _high in (
         ("before it", ("s", "k"), None), ("after it", None, ("t", "h")), ("on both sides", ("s", "k"), ("t", "h"))
@@ -147,6 +156,7 @@ for _op, _kind in (("wrap", "slice"), ("extend", "slice"), ("extend", "reverse")
         rules.add(
             f"concatenate[c]({', '.join(_parts)}) => {_op}[made](x)",
             name=f"{_op} from a {_kind} {_where}",
+            says=f"read as {_read} at {_PLACES[_where]}",
             cases=each(
                 x=tensors((4, 3)) if _both else _X, c=along(0) if _both else along(0, 1),
                 **{s: _pieces(3) if _both else _SOME for s, _ in _ends},
@@ -159,13 +169,21 @@ _TWO = together(*(
 ))
 
 
-for _name, _made, _function in (
-    ("rotate from slices", "rotate[r](x)", partial(_rotated, part=False)),
-    ("rotate of slice from slices", "rotate[r](slice[u](x))", partial(_rotated, part=True)),
-    ("part of rotate from slices", "slice[u](rotate[r](x))", partial(_around_the_end, longer=False)),
-    ("part of wrap from slices", "slice[u](wrap[w](x))", partial(_around_the_end, longer=True)),
+for _name, _says, _made, _function in (
+    ("rotate from slices", "a rotation", "rotate[r](x)", partial(_rotated, part=False)),
+    ("rotate of slice from slices", "a rotation of a slice", "rotate[r](slice[u](x))", partial(_rotated, part=True)),
+    (
+        "part of rotate from slices", "part of a rotation", "slice[u](rotate[r](x))",
+        partial(_around_the_end, longer=False),
+    ),
+    (
+        "part of wrap from slices", "part of a wrap-around", "slice[u](wrap[w](x))",
+        partial(_around_the_end, longer=True),
+    ),
 ):
-    rules.add(f"concatenate[c](slice[s](x), slice[t](x)) => {_made}", name=_name, cases=_TWO)(_function)
+    rules.add(
+        f"concatenate[c](slice[s](x), slice[t](x)) => {_made}", name=_name, says=f"read as {_says}", cases=_TWO
+    )(_function)
 
 
 for _op in ("wrap", "extend"):
@@ -176,6 +194,7 @@ for _op in ("wrap", "extend"):
         rules.add(
             f"concatenate[c]({of_each('slice[{}](x)', _labels)}) => {_op}[made](slice[{_kept}](x))",
             name=f"{_op} of a slice from a slice {_where}",
+            says=f"read as a slice {_DONE[_op]} at {_PLACES[_where]}",
             cases=_TWO if len(_labels) == 2 else each(
                 x=tensors((4, 3)), s=_pieces(3), u=_pieces(3), c={"dimension": 0},
                 t=slices(*([rows, (0, 3, 1)] for rows in ((0, 3, 1), (1, 4, 1), (1, 3, 1)))),
@@ -192,7 +211,11 @@ _EXTENDS = [
 ]
 
 
-@rules.add("rotate[outer](rotate[inner](x)) => rotate[both](x)", cases=each(x=_X, outer=_ROTATES, inner=_ROTATES))
+@rules.add(
+    "rotate[outer](rotate[inner](x)) => rotate[both](x)",
+    says="two rotations as one",
+    cases=each(x=_X, outer=_ROTATES, inner=_ROTATES),
+)
 def rotate_of_rotate(m: Match) -> Any:
     dim = m.inner["dimension"]
     if m.outer["dimension"] != dim or not m.x.shape[dim]:
@@ -200,9 +223,19 @@ def rotate_of_rotate(m: Match) -> Any:
     return {"both": {"dimension": dim, "amount": (m.outer["amount"] + m.inner["amount"]) % m.x.shape[dim]}}
 
 
-rules.add("rotate[r](x) => x", name="identity rotate", cases=each(x=_X, r=_ROTATES))(lambda m: m.r["amount"] == 0)
+rules.add(
+    "rotate[r](x) => x",
+    name="identity rotate",
+    says="a rotation that changes nothing left out",
+    cases=each(x=_X, r=_ROTATES),
+)(lambda m: m.r["amount"] == 0)
 for _op, _some in (("wrap", _WRAPS), ("extend", _EXTENDS)):
-    rules.add(f"{_op}[e](x) => x", name=f"identity {_op}", cases=each(x=_X, e=_some))(lambda m: m.x == m.result)
+    rules.add(
+        f"{_op}[e](x) => x",
+        name=f"identity {_op}",
+        says=f"{_NOUNS[_op]} of width 0 left out",
+        cases=each(x=_X, e=_some),
+    )(lambda m: m.x == m.result)
 
 _ATTRIBUTES: dict[str, list[Any]] = {"rotate": _ROTATES, "wrap": _WRAPS, "extend": _EXTENDS}
 for _outer, _all_outer in _ATTRIBUTES.items():
@@ -210,6 +243,7 @@ for _outer, _all_outer in _ATTRIBUTES.items():
         rules.add(
             f"{_outer}[outer]({_inner}[inner](x)) => {_inner}[inner]({_outer}[outer](x))",
             name=f"{_outer} of {_inner} along different dimensions",
+            says=f"{_DONE[_outer]} before the {_NOUNS[_inner]} along another dimension",
             cases=each(x=_X, outer=_all_outer, inner=_all_inner),
         )(lambda m: m.outer["dimension"] < m.inner["dimension"])  # one order, for one form of both
 
@@ -217,6 +251,7 @@ for _op, _some in _ATTRIBUTES.items():
     rules.add(
         f"binary[f]({_op}[e](x), {_op}[e](y)) => {_op}[e](binary[f](x, y))",
         name=f"binary of {_op}s",
+        says=f"{_DONE[_op]} once, after the pointwise op",
         cases=each(x=tensors((4, 3)), y=tensors((4, 3)), e=_some, f="subtract"),
     )(lambda m: m.x.shape == m.y.shape)
 
@@ -251,11 +286,18 @@ def _part_of_periodic(m: Match) -> Any:
 
 for _op, _some in (("rotate", _ROTATES), ("wrap", _WRAPS)):
     rules.add(
-        f"slice[s]({_op}[e](x)) => slice[u](x)", name=f"slice of {_op}", cases=each(x=_X, e=_some, s=_CUTS)
+        f"slice[s]({_op}[e](x)) => slice[u](x)",
+        name=f"slice of {_op}",
+        says=f"sliced without the {_NOUNS[_op]}",
+        cases=each(x=_X, e=_some, s=_CUTS),
     )(_part_of_periodic)
 
 
-@rules.add("slice[s](wrap[e](x)) => rotate[r](x)", cases=each(x=_X, e=_WRAPS, s=_CUTS))
+@rules.add(
+    "slice[s](wrap[e](x)) => rotate[r](x)",
+    says="a sliced wrap-around read as a rotation",
+    cases=each(x=_X, e=_WRAPS, s=_CUTS),
+)
 def rotate_from_wrap(m: Match) -> Any:
     """As many elements as x has, from another one on."""
     at = m.e["dimension"]
@@ -265,7 +307,11 @@ def rotate_from_wrap(m: Match) -> Any:
     return {"r": {"dimension": at, "amount": found[0] % m.x.shape[at]}}
 
 
-@rules.add("slice[s](extend[e](x)) => slice[u](x)", cases=each(x=_X, e=_EXTENDS, s=_CUTS))
+@rules.add(
+    "slice[s](extend[e](x)) => slice[u](x)",
+    says="sliced without the edge extension",
+    cases=each(x=_X, e=_EXTENDS, s=_CUTS),
+)
 def slice_of_extend(m: Match) -> Any:
     """Applies where the slice takes nothing but x's own elements."""
     at = m.e["dimension"]
@@ -282,6 +328,7 @@ for _op, _some in (("wrap", _WRAPS), ("extend", _EXTENDS)):
     @rules.add(
         f"slice[s]({_op}[e](x)) => slice[t]({_op}[e](slice[u](x)))",
         name=f"slice of {_op} along both",
+        says=f"sliced along other dimensions before the {_NOUNS[_op]}",
         cases=each(x=_X, e=_some, s=_CORNERS),
     )
     def _along_both(m: Match) -> Any:
@@ -294,7 +341,12 @@ for _op, _some in (("wrap", _WRAPS), ("extend", _EXTENDS)):
             return None
         return {"u": slice_of(others), "t": slice_of(replaced([(0, n, 1) for n in m.result.shape], at, bounds[at]))}
 
-    @rules.add(f"slice[s]({_op}[e](x)) => {_op}[v](x)", name=f"narrower {_op}", cases=each(x=_X, e=_some, s=_CUTS))
+    @rules.add(
+        f"slice[s]({_op}[e](x)) => {_op}[v](x)",
+        name=f"narrower {_op}",
+        says=f"{_DONE[_op]} no wider than needed",
+        cases=each(x=_X, e=_some, s=_CUTS),
+    )
     def _narrower(m: Match) -> Any:
         """All of x, with less around it."""
         at = m.e["dimension"]

@@ -25,7 +25,11 @@ def _widths(p: Attributes) -> list[tuple[int, int]] | None:
     return None if any(p["interior_padding"]) else pairs
 
 
-@rules.add("pad[outer](pad[inner](x, v), v) => pad[both](x, v)", cases=each(**_X, inner=_PADS, outer=_PADS))
+@rules.add(
+    "pad[outer](pad[inner](x, v), v) => pad[both](x, v)",
+    says="two pads as one",
+    cases=each(**_X, inner=_PADS, outer=_PADS),
+)
 def pad_of_pad(m: Match) -> Any:
     """Applies where the inner pad cuts nothing that the outer one would put back, and neither has interior padding."""
     inner, outer = _widths(m.inner), _widths(m.outer)
@@ -39,12 +43,15 @@ def pad_of_pad(m: Match) -> Any:
     return {"both": padding(tuple(low for low, _ in both), tuple(high for _, high in both))}
 
 
-rules.add("pad[p](x, v) => x", name="identity pad", cases=each(**_X, p=_PADS))(
-    lambda m: m.x == m.result and not any((*m.p["edge_padding_low"], *m.p["edge_padding_high"]))
-)
+rules.add(
+    "pad[p](x, v) => x",
+    name="identity pad",
+    says="a pad that changes nothing left out",
+    cases=each(**_X, p=_PADS),
+)(lambda m: m.x == m.result and not any((*m.p["edge_padding_low"], *m.p["edge_padding_high"])))
 
 
-@rules.add("pad[p](x, v) => slice[s](x)", cases=each(**_X, p=_PADS))
+@rules.add("pad[p](x, v) => slice[s](x)", says="a negative pad written as a slice", cases=each(**_X, p=_PADS))
 def pad_that_is_a_slice(m: Match) -> Any:
     """Negative padding on both sides."""
     widths = _widths(m.p)
@@ -55,6 +62,7 @@ def pad_that_is_a_slice(m: Match) -> Any:
 
 @rules.add(
     "slice[s](pad[p](x, v)) => slice[u](x)",
+    says="sliced without padding first",
     cases=each(
         **_X, p=_PADS, s=slices([(1, 4, 1), (0, 4, 1)], [(2, 6, 2), (1, 5, 2)], [(0, 4, 1), (0, 4, 1)])
     ),
@@ -69,6 +77,7 @@ def slice_inside_pad(m: Match) -> Any:
 
 @rules.add(
     "slice[s](pad[p](x, v)) => pad[q](slice[u](x), v)",
+    says="padded after slicing",
     cases=each(
         **_X, p=_PADS,
         s=slices(
@@ -93,11 +102,13 @@ def slice_of_pad(m: Match) -> Any:
 rules.add(
     "unary[f](pad[p](x, v)) => pad[p](unary[f](x), unary[f](v))",
     name="unary of pad",
+    says="padded after the pointwise op",
     cases=each(**_X, p=_PADS, f="negate"),
 )(None)
 rules.add(
     "binary[f](pad[p](x, v), pad[p](y, w)) => pad[p](binary[f](x, y), binary[f](v, w))",
     name="binary of pads",
+    says="padded once, after the pointwise op",
     cases=each(
         x=tensors((5, 6)), y=tensors((5, 6)), v=tensors(()), w=tensors(()), p=_PADS, f="subtract"
     ),
@@ -112,14 +123,15 @@ def _pad_of_parts(m: Match, low: str, high: str) -> Any:
     return {"p": padding(*(replaced(none, at, getattr(m, end)["shape"][at]) if end else none for end in (low, high)))}
 
 
-for _parts, _low, _high in (
-    ("broadcast_in_dim[b](v), x", "b", ""),
-    ("x, broadcast_in_dim[b](v)", "", "b"),
-    ("broadcast_in_dim[b](v), x, broadcast_in_dim[d](v)", "b", "d"),
+for _parts, _low, _high, _where in (
+    ("broadcast_in_dim[b](v), x", "b", "", "the start"),
+    ("x, broadcast_in_dim[b](v)", "", "b", "the end"),
+    ("broadcast_in_dim[b](v), x, broadcast_in_dim[d](v)", "b", "d", "both ends"),
 ):
     rules.add(
         f"concatenate[c]({_parts}) => pad[p](x, v)",
         name=f"pad from a concatenation: {_parts}",
+        says=f"padded at {_where} instead of concatenated",
         cases=each(
             **_X, c=along(0, 1),
             **{end: [spread(s) for s in ((2, 6), (5, 1), (0, 6))] for end in (_low, _high) if end},

@@ -59,6 +59,8 @@ _CASES = each(
     ],
 )
 _OWN = "reduce_window[own](reshape[cut](x))"
+#: What people call the result of some monoids; the others go by their own names, in capitals.
+_CALLED = {"add": "sum", "mul": "product", "max": "maximum", "min": "minimum"}
 #: Where the order of combining shows in rounding.
 _ROUNDED = ("add", "mul")
 
@@ -68,6 +70,7 @@ for _monoid, (_op, _) in monoids.MONOIDS.items():
         f"reduce_window[w](x) => reshape[join]({_op}(broadcast_in_dim[spread](reduce_window[before]("
         f"slice[most](slice[totals]({_OWN})))), {_OWN}))",
         name=f"scan by parts: {_monoid}",
+        says=f"cumulative {_CALLED.get(_monoid, _monoid.upper())} within equal parts, then across them",
         mark="ρ" if _monoid in _ROUNDED else "=",
         cases=like_zeros(_CASES),
     )
@@ -100,6 +103,7 @@ for _monoid, (_op, _) in monoids.MONOIDS.items():
 
 @rules.add(
     "slice[s](x) => reshape[join](slice[part](slice[own](reshape[cut](x))))",
+    says="sliced alike in every part, then one kept",
     cases=each(
         x=tensors((12, 3), (3, 12), dtypes=("f32", "i32")),
         s=slices(*(

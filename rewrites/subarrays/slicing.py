@@ -31,7 +31,11 @@ _SECOND = slices([(0, 3, 1), (0, 3, 1)], [(0, 3, 2), (1, 3, 1)], [(1, 3, 1), (0,
 _UNARY = ["negate", ("convert", {"dtype": "bf16"})]
 
 
-@rules.add("slice[outer](slice[inner](x)) => slice[both](x)", cases=each(x=_X, inner=_SLICES, outer=_SECOND))
+@rules.add(
+    "slice[outer](slice[inner](x)) => slice[both](x)",
+    says="two slices as one",
+    cases=each(x=_X, inner=_SLICES, outer=_SECOND),
+)
 def slice_of_slice(m: Match) -> Any:
     made = []
     for (a, b, s), (c, e, t) in zip(bounds_of(m.inner), bounds_of(m.outer), strict=True):
@@ -42,6 +46,7 @@ def slice_of_slice(m: Match) -> Any:
 
 @rules.add(
     "slice[s](x) => slice[rest](slice[most](x))",
+    says="sliced along one dimension before the others",
     cases=each(
         x=tensors((5, 6), (4, 3, 8), dtypes=("f32", "i32")),
         s=slices(
@@ -66,32 +71,44 @@ def slice_most_first(m: Match) -> Any:
     ]
 
 
-rules.add("slice[s](x) => x", name="identity slice", cases=each(x=_X, s=_SLICES))(
-    lambda m: m.s == full_slice(m.x.shape)
-)
 rules.add(
-    "slice[s](unary[f](x)) => unary[f](slice[s](x))", name="slice of unary", cases=each(x=_X, s=_SLICES, f=_UNARY)
+    "slice[s](x) => x",
+    name="identity slice",
+    says="a slice that changes nothing left out",
+    cases=each(x=_X, s=_SLICES),
+)(lambda m: m.s == full_slice(m.x.shape))
+rules.add(
+    "slice[s](unary[f](x)) => unary[f](slice[s](x))",
+    name="slice of unary",
+    says="sliced before the pointwise op",
+    cases=each(x=_X, s=_SLICES, f=_UNARY),
 )(None)
 rules.add(
-    "unary[f](slice[s](x)) => slice[s](unary[f](x))", name="unary of slice", cases=each(x=_X, s=_SLICES, f=_UNARY)
+    "unary[f](slice[s](x)) => slice[s](unary[f](x))",
+    name="unary of slice",
+    says="sliced after the pointwise op",
+    cases=each(x=_X, s=_SLICES, f=_UNARY),
 )(None)
 # Slices go through arithmetic towards products, whose operands they then cut. In a stencil they would only multiply.
 PRODUCT = "dot_general"
 rules.add(
     "slice[s](binary[f](x, y)) => binary[f](slice[s](x), slice[s](y))",
     name="slice of binary",
+    says="both operands sliced before the pointwise op",
     enabled_by=("f", PRODUCT),
     cases=each(x=_X, y=_X, s=_SLICES, f=["add", ("compare", {"comparison_direction": "LT"})]),
 )(None)
 rules.add(
     "binary[f](slice[s](x), slice[s](y)) => slice[s](binary[f](x, y))",
     name="binary of slices",
+    says="sliced once, after the pointwise op",
     enabled_by=("x", PRODUCT),
     cases=each(x=_X, y=_X, s=_SLICES, f="subtract"),
 )(None)
 rules.add(
     "slice[s](ternary[f](x, y, z)) => ternary[f](slice[s](x), slice[s](y), slice[s](z))",
     name="slice of ternary",
+    says="all operands sliced before the pointwise op",
     enabled_by=("f", PRODUCT),
     cases=each(x=tensors((5, 6), dtypes=("i1", "f32")), y=_PLAIN, z=_PLAIN, s=_SLICES, f=["select", "clamp"]),
 )(lambda m: m.x.shape == m.y.shape == m.z.shape)
@@ -101,6 +118,7 @@ REDUCTIONS = reduced((0,), (1,), (0, 2))
 
 @rules.add(
     "slice[s](reduce[r](x)) => reduce[r](slice[u](x))",
+    says="sliced before the reduction",
     cases=each(
         x=tensors((3, 4, 5)), r=REDUCTIONS,
         s=slices([(1, 3, 1), (0, 5, 2)], [(0, 3, 1), (2, 4, 1)], [(1, 3, 1)]),
@@ -113,6 +131,7 @@ def slice_of_reduce(m: Match) -> Any:
 
 @rules.add(
     "slice[s](dot_general[d](x, y)) => dot_general[d](slice[u](x), slice[v](y))",
+    says="operands sliced before the product",
     cases=each(
         x=tensors((2, 3, 4)), y=tensors((2, 4, 5), (4, 5)), d=[BATCHED, dot((), (), (2,), (0,))],
         s=slices([(1, 2, 1), (0, 3, 1), (0, 5, 2)], [(0, 2, 1), (1, 3, 1), (2, 4, 1)]),
@@ -129,7 +148,9 @@ def slice_of_dot(m: Match) -> Any:
 
 
 @rules.add(
-    "slice[s](reverse[r](x)) => reverse[r](slice[u](x))", cases=each(x=_X, s=_SLICES[:3], r=over((0,), (0, 1)))
+    "slice[s](reverse[r](x)) => reverse[r](slice[u](x))",
+    says="reversed after slicing",
+    cases=each(x=_X, s=_SLICES[:3], r=over((0,), (0, 1))),
 )
 def slice_of_reverse(m: Match) -> Any:
     made = []
@@ -144,17 +165,22 @@ def slice_of_reverse(m: Match) -> Any:
 
 @rules.add(
     "reverse[outer](reverse[inner](x)) => reverse[both](x)",
+    says="two reversals as one",
     cases=each(x=_X, inner=over((0,), (0, 1)), outer=over((0,), (1,))),
 )
 def reverse_of_reverse(m: Match) -> Any:
     return {"both": {"dimensions": tuple(sorted(set(m.inner["dimensions"]) ^ set(m.outer["dimensions"])))}}
 
 
-rules.add("reverse[r](x) => x", name="identity reverse", cases=each(x=tensors((5, 1)), r=over((), (1,), (0,))))(
-    lambda m: all(m.x.shape[d] <= 1 for d in m.r["dimensions"])
-)
+rules.add(
+    "reverse[r](x) => x",
+    name="identity reverse",
+    says="a reversal that changes nothing left out",
+    cases=each(x=tensors((5, 1)), r=over((), (1,), (0,))),
+)(lambda m: all(m.x.shape[d] <= 1 for d in m.r["dimensions"]))
 rules.add(
     "unary[f](reverse[r](x)) => reverse[r](unary[f](x))",
     name="unary of reverse",
+    says="reversed after the pointwise op",
     cases=each(x=_X, r={"dimensions": (1,)}, f="negate"),
 )(None)

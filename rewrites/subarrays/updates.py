@@ -57,18 +57,26 @@ _SLICES = slices(
 )
 
 
-rules.add("update_slice[u](x, y) => y", name="update of everything", cases=each(x=_X, y=_Y, u=_STARTS))(
-    lambda m: m.x == m.y
+rules.add(
+    "update_slice[u](x, y) => y",
+    name="update of everything",
+    says="wholly overwritten values left out",
+    cases=each(x=_X, y=_Y, u=_STARTS),
+)(lambda m: m.x == m.y)
+
+
+@rules.add(
+    "update_slice[u](x, slice[s](x)) => x",
+    says="an update that changes nothing left out",
+    cases=each(x=_X, u=_STARTS, s=_SLICES),
 )
-
-
-@rules.add("update_slice[u](x, slice[s](x)) => x", cases=each(x=_X, u=_STARTS, s=_SLICES))
 def update_by_itself(m: Match) -> Any:
     return _sliced(m) == _box(m.u["start_indices"], m.type("s").shape)
 
 
 @rules.add(
     "update_slice[u](update_slice[v](x, y), z) => update_slice[u](x, z)",
+    says="an update that is overwritten later left out",
     cases=each(x=tensors((4, 5)), y=tensors((2, 3), (1, 5)), z=tensors((2, 3), (2, 5)), u=_STARTS, v=_STARTS),
 )
 def covered_update(m: Match) -> Any:
@@ -78,6 +86,7 @@ def covered_update(m: Match) -> Any:
 
 @rules.add(
     "update_slice[u](x, update_slice[v](slice[s](x), y)) => update_slice[w](x, y)",
+    says="updated directly instead of through a slice",
     cases=each(x=tensors((4, 5)), y=tensors((1, 2), (2, 3)), s=_SLICES, u=_STARTS, v=_STARTS),
 )
 def update_by_updated_slice(m: Match) -> Any:
@@ -88,14 +97,22 @@ def update_by_updated_slice(m: Match) -> Any:
     return {"w": {"start_indices": tuple(a + b for a, b in zip(starts, m.v["start_indices"], strict=True))}}
 
 
-@rules.add("slice[s](update_slice[u](x, y)) => slice[s](x)", cases=each(x=_X, y=_Y, u=_STARTS, s=_SLICES))
+@rules.add(
+    "slice[s](update_slice[u](x, y)) => slice[s](x)",
+    says="sliced without the update, which lies elsewhere",
+    cases=each(x=_X, y=_Y, u=_STARTS, s=_SLICES),
+)
 def slice_beside_update(m: Match) -> Any:
     return _apart(
         tuple((a, b) for a, b, _ in bounds_of(m.s)), _box(m.u["start_indices"], m.y.shape)
     )
 
 
-@rules.add("slice[s](update_slice[u](x, y)) => slice[v](y)", cases=each(x=_X, y=_Y, u=_STARTS, s=_SLICES))
+@rules.add(
+    "slice[s](update_slice[u](x, y)) => slice[v](y)",
+    says="sliced from the written values alone",
+    cases=each(x=_X, y=_Y, u=_STARTS, s=_SLICES),
+)
 def slice_inside_update(m: Match) -> Any:
     starts, bounds = m.u["start_indices"], bounds_of(m.s)
     if not _inside(tuple((a, b) for a, b, _ in bounds), _box(starts, m.y.shape)):
@@ -127,14 +144,15 @@ def _between(m: Match, first: str | None, last: str | None) -> Any:
     return {"u": {"start_indices": replaced((0,) * m.x.rank, at, start)}}
 
 
-for _text, _first, _last in (
-    ("slice[s](x), y, slice[t](x)", "s", "t"),
-    ("slice[s](x), y", "s", None),
-    ("y, slice[t](x)", None, "t"),
+for _text, _first, _last, _where in (
+    ("slice[s](x), y, slice[t](x)", "s", "t", "in the middle"),
+    ("slice[s](x), y", "s", None, "at the end"),
+    ("y, slice[t](x)", None, "t", "at the start"),
 ):
     rules.add(
         f"concatenate[c]({_text}) => update_slice[u](x, y)",
         name=f"update from a concatenation: {_text}",
+        says=f"written {_where} instead of concatenated",
         cases=each(
             x=tensors((4, 5)), y=tensors((1, 5), (2, 5), (3, 5)), c={"dimension": 0},
             **{label: _PARTS for label in (_first, _last) if label},
@@ -175,6 +193,7 @@ for _kind, _piece in (("slice", "slice[{}](x)"), ("reversed slice", "reverse[r](
             rules.add(
                 f"concatenate[c]({_parts}) => {_made}",
                 name=f"{_kind} of one element {'before' if _low else 'after'} {_others}",
+                says=f"a wider {_kind}, what {'follows' if _low else 'precedes'} written over it",
                 cases=each(
                     x=tensors((4, 3), dtypes=("f32", "i32")), y=tensors((1, 3), (3, 3), (2, 2), (4, 2)), s=_ONE,
                     c=along(0, 1),
@@ -187,6 +206,7 @@ for _kind, _piece in (("slice", "slice[{}](x)"), ("reversed slice", "reverse[r](
 @rules.add(
     "update_slice[u](x, broadcast_in_dim[b](v)) => "
     "select(pad[around](constant[inside](), constant[outside]()), broadcast_in_dim[spread](v), x)",
+    says="chosen by position instead of written in place",
     cases=each(
         x=_X, v=tensors((), (5,), dtypes=("f32", "i32")), u=_STARTS,
         b=[spread(s) for s in ((2, 3), (1, 5), (2, 2))],
@@ -249,6 +269,7 @@ _MARKS = slices([(1, 2, 1), (1, 4, 1)], [(2, 3, 1), (2, 3, 1)], [(3, 4, 1), (0, 
 rules.add(
     f"update_slice[u](x, unary[f](slice[s](x))) => {_CHOSEN.format('unary[f](x)')}",
     name="unary of one index",
+    says="computed everywhere, kept at one index",
     cases=each(x=_X, u=_STARTS, s=_MARKS, f=["negate", "sign"]),
 )(_at_one_index)
 
@@ -257,6 +278,7 @@ for _side, _pair in SIDES:
         f"update_slice[u](x, binary[f]({_pair('slice[s](x)', 'y')})) => "
         + _CHOSEN.format(f"binary[f]({_pair('x', 'pad[rest](broadcast_in_dim[spread](y), constant[v]())')})"),
         name=f"binary of one index ({_side})",
+        says="computed everywhere, kept at one index",
         cases=each(
             x=_X, y=tensors((1, 3), (1, 1), (1, 5), dtypes=("f32", "i32")), u=_STARTS, s=_MARKS,
             f=["add", "subtract", "maximum"],

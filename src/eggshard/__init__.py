@@ -10,6 +10,7 @@ from eggshard.errors import EggshardError as EggshardError, EggshardWarning as E
 from eggshard.extras import check_jax as _check_jax, named_extras as _named_extras
 from eggshard.limits import Guard as Guard, Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh
+from eggshard.settings import config as config
 from eggshard.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     )
     from eggshard.frontends import load as load
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
-    from eggshard.jit_function import jit as jit
+    from eggshard.jitting import jit as jit
     from eggshard.program.program import Program as Program
     from eggshard.program.sharding import Sharding as Sharding
 
@@ -33,7 +34,7 @@ _LAZY = {
     "plan_reshard": "eggshard.api",
     "pareto": "eggshard.api",
     "equivalent": "eggshard.api",
-    "jit": "eggshard.jit_function",
+    "jit": "eggshard.jitting",
     "load": "eggshard.frontends",
     "Plan": "eggshard.api",
     "Program": "eggshard.program.program",
@@ -61,4 +62,5 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """What is public; modules that are not among these names, and their contents, may change in any version."""
     return sorted({
-        "EggshardError", "EggshardWarning", "Guard", "Limits", "Mesh", "__version__", "costmodel", "errors", *_LAZY})
+        "EggshardError", "EggshardWarning", "Guard", "Limits", "Mesh", "__version__", "config", "costmodel", "errors",
+        *_LAZY})

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eggshard.engines.workspace.steps import PlanWorkspace
     from eggshard.plan.proof import Proof
     from eggshard.report.difference import Difference
+    from eggshard.report.drawing import Drawings
 
 #: Seconds that the proof of a plan on other devices may take.
 _PROOF = 10.0
@@ -305,6 +306,33 @@ class Plan(PlanRecord):
         from eggshard.report.graphs import to_dot
 
         return to_dot(self)
+
+    def to_model_explorer(self, path: str | Path) -> Path:
+        """Write the steps, and those of loops' and branches' bodies, as JSON for Model Explorer. Returns the path."""
+        from eggshard.report.model_explorer import write_model_explorer
+
+        return write_model_explorer(self, path)
+
+    def visualize_sharding(self, name: str | None = None) -> Drawings:
+        """Draw which devices hold which block of a tensor, as `jax.debug.visualize_array_sharding` does.
+
+        name: of an input, an output, or a value such as ``%3``, as ``print(plan)`` has it; None: all inputs and
+        outputs. The result prints as text, and in notebooks in colours. EggshardError for a name that there is not.
+        """
+        from eggshard.report.drawing import drawings
+
+        return drawings(self, name)
+
+    def to_perfetto(self, path: str | Path, measurement: Measurement | None = None) -> Path:
+        """Write when each step runs on a device and its links, to be opened in Perfetto or XProf. Returns the path.
+
+        path: ends in ``.pftrace`` (``pip install 'eggshard[perfetto]'``), or in ``.json`` or ``.json.gz`` for trace
+        events, which both read. measurement: of `measure`, beside the prices. EggshardError where the cost model counts
+        something else than seconds.
+        """
+        from eggshard.report.trace import write_trace
+
+        return write_trace(self, path, measurement)
 
     def report(self, path: str | Path, comparison: Comparison | None = None) -> Path:
         """Write one HTML page that needs no network: graph, timeline, collectives, who holds what, why, and what else.

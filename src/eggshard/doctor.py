@@ -13,15 +13,16 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from eggshard.costmodel.detection import DEFAULT, at_hand, calibrated_file, machines_folder
+from eggshard.costmodel.detection import at_hand, calibrated_file, machines_folder
 from eggshard.errors import EggshardError
 from eggshard.extras import EXTRAS, JAX, UNTRIED
+from eggshard.settings import OPTIONS, variable
 from eggshard.tables import render
 from eggshard.version import __version__
 
 #: What always has to be there.
 _NEEDED = ("numpy", "ml_dtypes", "networkx", "egglog", "highspy", "rich", "typer")
-_VARIABLES = (DEFAULT, UNTRIED, "XLA_FLAGS", "JAX_PLATFORMS", "XDG_DATA_HOME")
+_VARIABLES = (*map(variable, OPTIONS), UNTRIED, "XLA_FLAGS", "JAX_PLATFORMS", "XDG_DATA_HOME")
 
 
 def examination() -> str:

@@ -63,5 +63,21 @@ class DependencyError(EggshardError, ModuleNotFoundError):
     """A package is missing, which an extra brings, or is of a version that eggshard does not work with."""
 
 
+class ConfigError(EggshardError, ValueError):
+    """`eggshard.config` has no such option, or the option no such value."""
+
+
 class EggshardWarning(UserWarning):
-    """Optimisation fell short and a fallback was used; the result is still correct."""
+    """Base of every warning of eggshard. Results are still correct."""
+
+
+class FallbackWarning(EggshardWarning):
+    """Something could not be planned, or a plan not be proved, and runs as it would without eggshard."""
+
+
+class GuardWarning(EggshardWarning):
+    """XLA's own program runs since the plan is worse, by `eggshard.jit(guard=True)`, or they could not be compared."""
+
+
+class LateWarning(EggshardWarning):
+    """The clock ended a search, so another run may find another result."""

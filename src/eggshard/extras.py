@@ -19,6 +19,7 @@ EXTRAS = {
     "scipy": ("SciPy", "calibration"),
     "mpi4py": ("mpi4py", "mpi"),
     "triton": ("Triton", "triton"),
+    "perfetto": ("Perfetto's package", "perfetto"),
 }
 #: The first version of JAX that eggshard works with, and the first that nobody has tried.
 JAX = ((0, 8), (0, 11))

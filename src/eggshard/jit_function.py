@@ -1,4 +1,4 @@
-"""`jit`: a drop-in for `jax.jit` that plans the function's communication, and its gradient's."""
+"""`JitFunction`: what `eggshard.jit` makes of a function, whose communication it plans, and its gradient's."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import jax
 
 import eggshard.api as api
 from eggshard.api import Plan
-from eggshard.costmodel import CostModel
-from eggshard.emit.jax_primitive import TransformationError, is_batched, whole_programs
+from eggshard.emit.jax_primitive import axes_are_named, is_batched, whole_programs
 from eggshard.engines.jax.agreement import planned_once
 from eggshard.engines.jax.arguments import (
     UNKNOWN,
@@ -28,6 +27,7 @@ from eggshard.engines.jax.arguments import (
     stated_sharding,
     type_key,
 )
+from eggshard.engines.jax.batching import with_batching
 from eggshard.engines.jax.caches import LruCache
 from eggshard.engines.jax.callable import PlannedFunction
 from eggshard.engines.jax.meshes import mesh_in_effect
@@ -35,15 +35,17 @@ from eggshard.engines.jax.unstated import with_propagated
 from eggshard.errors import (
     CostModelError,
     EggshardError,
-    EggshardWarning,
     EngineError,
+    FallbackWarning,
+    GuardWarning,
     LimitError,
     LoweringError,
     ProgramError,
     RewriteError,
 )
 from eggshard.frontends.jax.calling_convention import HOST, JaxCallingConvention
-from eggshard.limits import Guard, Limits
+from eggshard.limits import Guard
+from eggshard.settings import config
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
@@ -67,76 +69,8 @@ def _planning_one() -> Iterator[None]:
         _planning.reset(token)
 
 
-def jit(
-    fun: Callable[..., Any] | None = None,
-    *,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Sequence[str] | None = None,
-    keep_unused: bool = False,
-    inline: bool = False,
-    compiler_options: dict[str, Any] | None = None,
-    cost_model: CostModel | str | None = None,
-    rewrites: Sequence[Any] | None = None,
-    limits: Limits | None = None,
-    memory_limit: int | None = None,
-    exact: bool = False,
-    guard: bool | Guard = False,
-    cache_size: int = 128,
-) -> Any:
-    """`jax.jit`, with the communication planned by `eggshard.optimize`.
-
-    The first group of options is `jax.jit`'s, the last one `optimize`'s, ``guard`` and ``cache_size``. Shardings that
-    are not given are those of the arguments, and of results where `jax.jit` would put them; only a result that takes a
-    donated argument's buffer lies where that lies. One plan is made per combination of argument types, shardings and
-    static values.
-
-    Differentiating the function in reverse mode plans the forward and the backward program, each by itself; planning
-    the differentiated function, ``eggshard.jit(jax.value_and_grad(f))``, plans both together and is never worse.
-    Inside another ``eggshard.jit`` it is part of that one's program. Inside a plain `jax.jit` it is planned where the
-    shardings of its arguments are known there: by ``in_shardings``, or by explicit axis types; elsewhere it is what
-    `jax.jit` makes of it. `TransformationError` under `jax.vmap` and in forward mode: write
-    ``eggshard.jit(jax.vmap(f))``.
-
-    guard: compile plan and XLA's own program for every plan that is made, and where the plan is worse by more than a
-    `Guard` allows (for True the default one: 2 % of the modelled time; 10 % of flops or peak memory, unless the
-    modelled time falls by 10 %), run XLA's program, with an EggshardWarning that says so. The choice is made when the
-    function is traced, for the forward and the backward program each, and remembered in the process; `comparison` shows
-    what it goes by, compile times included.
-
-    cache_size: how many combinations are kept, with their plans and compiled programs; those not called for longest are
-    forgotten first.
-
-    A function that cannot be planned (ordered effects, mutable arrays, arrays moved to the host's memory inside, custom
-    partitioning, what XLA does not compile) runs as `jax.jit` would run it, with an EggshardWarning.
-    """
-    if fun is not None and not callable(fun):
-        raise ProgramError(f"eggshard.jit takes a function, not {type(fun).__name__}; options are given by name")
-    if not isinstance(cache_size, int) or isinstance(cache_size, bool) or cache_size < 1:
-        raise LimitError(f"cache_size={cache_size!r}; give a number of at least 1")
-    if not isinstance(guard, (bool, Guard)):
-        raise LimitError(f"guard={guard!r} is neither a bool nor an eggshard.Guard")
-    options = {
-        "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "memory_limit": memory_limit, "exact": exact,
-    }
-    common = {
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-        "keep_unused": keep_unused,
-        "inline": inline,
-        "compiler_options": compiler_options,
-    }
-    shardings = {k: v for k, v in (("in_shardings", in_shardings), ("out_shardings", out_shardings)) if v is not None}
-
-    def wrap(function: Callable[..., Any]) -> JitFunction:
-        return JitFunction(function, common, shardings, options, guard, cache_size)
-
-    return wrap if fun is None else wrap(fun)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Jitted(NamedTuple):
@@ -146,13 +80,13 @@ class Jitted(NamedTuple):
     placed: dict[int, Any]
 
 
-class JitFunction:
-    """The callable that `jit` returns, to be called like the function."""
+class JitFunction(Generic[P, R]):
+    """The callable that `eggshard.jit` returns, to be called like the function."""
 
     __name__: str
 
     def __init__(
-        self, fun: Callable[..., Any], common: dict[str, Any], shardings: dict[str, Any], options: dict[str, Any],
+        self, fun: Callable[P, R], common: dict[str, Any], shardings: dict[str, Any], options: dict[str, Any],
         guard: bool | Guard | None, cache_size: int, free: bool = False,
     ):
         """common, shardings: of `jax.jit`. options: of `eggshard.optimize`. guard, cache_size: as of `jit`.
@@ -162,7 +96,7 @@ class JitFunction:
         functools.update_wrapper(self, fun)
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
         self.fun, self.options = fun, options
-        self.guard = Guard() if guard is True else guard or None
+        self._guard = guard
         self.states_inputs, self.cache_size, self._free = "in_shardings" in shardings, cache_size, free
         self._common = common
         self._statics = Statics.of(fun, common["static_argnums"], common["static_argnames"])
@@ -177,17 +111,27 @@ class JitFunction:
         self._jitted_by: LruCache[Jitted] = LruCache(cache_size)
         self._plans: LruCache[Plan] = LruCache(cache_size)
         self._differentiable: LruCache[Callable[..., Any]] = LruCache(cache_size)
+        self._batched: LruCache[Callable[..., Any]] = LruCache(cache_size)
 
-    def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> JitFunction:
+    @property
+    def guard(self) -> Guard | None:
+        """How much worse a plan may be than XLA's program; None where they are not compared."""
+        given = config.guard if self._guard is None else self._guard
+        return Guard() if given is True else given or None
+
+    def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> JitFunction[..., Any]:
         """Return the wrapper of another function without static arguments, planned with this one's options.
 
         Its results lie where that is cheapest, unless these shardings say otherwise.
         """
         return JitFunction(program, {"static_argnums": None, "static_argnames": None}, shardings, self.options,
-                           self.guard, self.cache_size, free=True)
+                           self._guard, self.cache_size, free=True)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the planned function and return its result. TransformationError under vmap."""
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the planned function and return its result."""
+        return self._apply(args, kwargs)  # type: ignore[no-any-return]
+
+    def _apply(self, args: Any, kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             if jax.config.jax_disable_jit:
@@ -195,23 +139,25 @@ class JitFunction:
             return self._call(leaves, tree, args, kwargs)
         if _planning.get():
             return self.unplanned(*args, **kwargs)
-        if any(is_batched(leaf) for leaf in leaves):
-            raise TransformationError(
-                f"{self.__name__} is planned for unbatched arrays and cannot be vmapped; apply jax.vmap inside, "
-                "e.g. eggshard.jit(jax.vmap(f))"
-            )
         static, dynamic = self._statics.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
         function = self._differentiable.get((static, tree), lambda: _with_gradient(self, static, tree))
         return function(*leaves)
 
+    def __repr__(self) -> str:
+        return f"<eggshard.jit of {self.__name__}>"
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-        """Lower the planned function for these arguments, as `jax.jit(f).lower` does for f."""
+    def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+        """Trace the planned function for these arguments, as `jax.jit(f).trace` does f."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        return self._jitted(self._key(leaves, tree, args, kwargs)).function.lower(*args, **kwargs)
+        return self._jitted(self._key(leaves, tree, args, kwargs)).function.trace(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+        """Lower the planned function for these arguments, as `jax.jit(f).lower` does f."""
+        return self.trace(*args, **kwargs).lower()
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
@@ -235,6 +181,7 @@ class JitFunction:
         self._plans.clear()
         self._pinned.clear()
         self._differentiable.clear()
+        self._batched.clear()
 
     def lower_unplanned(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """What is planned for these arguments: the function as `jax.jit` lowers it.
@@ -260,7 +207,11 @@ class JitFunction:
         leaves = jax.tree.leaves((args, kwargs))
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self(*args, **kwargs)
-        shardings = [explicit_sharding(leaf) for leaf in jax.tree.leaves(self._statics.split(args, kwargs)[1])]
+        static, dynamic = self._statics.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        if any(is_batched(leaf) for leaf in leaves) and not axes_are_named():
+            return self._batched.get((static, tree), lambda: with_batching(self, static, tree))(*leaves)
+        shardings = [explicit_sharding(leaf) for leaf in leaves]
         if _planning.get() or not (self.states_inputs or any(shardings)):
             return self.unplanned(*args, **kwargs)
         return self._traced(args, kwargs, shardings, None, constrain=True)
@@ -288,7 +239,7 @@ class JitFunction:
         if moved > sum(leaf.memory == HOST for leaf in convention.results):
             raise LoweringError("it moves arrays to the host's memory and back")
         digest = hashlib.sha256(text.encode()).hexdigest()
-        plan = self._plans.get(digest, lambda: Plan.of(planned_once(
+        plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(
             convention.devices, text, lambda: api.optimize(lowered, **self.options))))
         return plan, convention
 
@@ -305,7 +256,7 @@ class JitFunction:
                 raise
             reason = str(error).strip().partition("\n")[0]
         warnings.warn(f"XLA does not compile the plan of {self.__name__}, which runs as jax.jit would run it: {reason}",
-                      EggshardWarning, stacklevel=3)
+                      FallbackWarning, stacklevel=3)
         return self._jitted_by.put(key, Jitted(self.unplanned, {})).function(*args, **kwargs)
 
     def _key(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
@@ -318,7 +269,8 @@ class JitFunction:
             hash(static)
         except TypeError:  # which JAX refuses
             static = None
-        return tree, tuple(map(stated_sharding, leaves)), tuple(map(type_key, leaves)), mesh_in_effect(), static
+        shardings, types = tuple(map(stated_sharding, leaves)), tuple(map(type_key, leaves))
+        return tree, shardings, types, mesh_in_effect(), config.key(), static
 
     def _jitted(self, key: Any) -> Jitted:
         return self._jitted_by.get(key, lambda: self._new_jitted(key[0], key[1], key[3]))
@@ -352,7 +304,7 @@ class JitFunction:
             if isinstance(error, _USERS) and not (isinstance(error, RewriteError) and self.options["rewrites"] is None):
                 raise
             reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"
-            warnings.warn(reason, EggshardWarning, stacklevel=2)
+            warnings.warn(reason, FallbackWarning, stacklevel=2)
             return self.unplanned(*args, **kwargs)
         if self.guard and self._is_worse(replace(plan, calling_convention=convention), self.guard):
             own = self._pinned.peek((convention.out_tree, convention.result_shardings), self.unplanned)
@@ -373,15 +325,15 @@ class JitFunction:
         try:
             comparison = compared(plan)
         except EggshardError as error:
-            warnings.warn(f"{self.__name__} is not held against XLA's program: {error}", EggshardWarning, stacklevel=3)
+            warnings.warn(f"{self.__name__} is not held against XLA's program: {error}", GuardWarning, stacklevel=3)
             return False
         excesses = comparison.excesses(guard)
         if excesses:
-            warnings.warn(reason(self.__name__, comparison, excesses), EggshardWarning, stacklevel=3)
+            warnings.warn(reason(self.__name__, comparison, excesses), GuardWarning, stacklevel=3)
         return bool(excesses)
 
 
-def _with_gradient(function: JitFunction, static: Any, tree: Any) -> Callable[..., Any]:
+def _with_gradient(function: JitFunction[..., Any], static: Any, tree: Any) -> Callable[..., Any]:
     from eggshard.engines.jax.gradient import with_gradient
 
     return with_gradient(function, static, tree)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+from html import escape
+from typing import Any
 
 from rich.console import Console
 
@@ -30,6 +32,20 @@ def render(*parts: object, width: int | None = None, indent: int = 0) -> str:
         console.print(part)
     lines = printable(out.getvalue().replace(_GLUE, " ")).splitlines()
     return "\n".join(" " * indent + line.rstrip() for line in lines)
+
+
+class Shown:
+    """What prints as text: notebooks show the text, and its representation is the first line."""
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="overflow-x: auto; white-space: pre">{escape(str(self))}</pre>'
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self) if cycle else str(self))
+
+    def __repr__(self) -> str:
+        first = next((line.strip() for line in str(self).splitlines() if line.strip()), "")
+        return f"<{type(self).__name__}: {first}>"
 
 
 #: Stands for a space at which no line is to be broken: rich breaks lines at every space that Unicode knows.

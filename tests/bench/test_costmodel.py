@@ -9,7 +9,7 @@ from bench.costmodel_ranks import Alternative, kendall
 from rich.console import Console
 
 from eggshard.costmodel import StepInfo, preset
-from eggshard.costmodel.algorithms import KINDS
+from eggshard.costmodel.machines.algorithms import KINDS
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh

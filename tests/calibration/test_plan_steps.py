@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 import eggshard
 from eggshard.calibration.plan_steps import refitted
 from eggshard.costmodel import WireBytes
-from eggshard.costmodel.machine_files import preset
+from eggshard.costmodel.machines.machine_files import preset
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh

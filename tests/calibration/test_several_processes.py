@@ -13,7 +13,7 @@ from eggshard.calibration.fitting import errors, fitted
 from eggshard.calibration.samples import Groups, samples
 from eggshard.costmodel import load, preset
 from eggshard.costmodel.detection import calibrated_file
-from eggshard.costmodel.machine_text import to_toml
+from eggshard.costmodel.machines.machine_text import to_toml
 from eggshard.errors import CostModelError
 
 
@@ -70,7 +70,7 @@ def test_devices_of_several_processes_are_all_of_them_in_order(monkeypatch, proc
 
 CALIBRATED = """
 from eggshard.calibration import calibrating
-from eggshard.costmodel.machine_text import to_toml
+from eggshard.costmodel.machines.machine_text import to_toml
 found = calibrating.samples
 calibrating.samples = lambda *about: [s for s in found(*about) if s.step.kind in ("all-reduce", "collective-permute")]
 machine = calibrating.calibrate(sizes=(1 << 12, 1 << 18), groups=(4, 8), repeats=1).machine

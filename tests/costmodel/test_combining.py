@@ -20,7 +20,7 @@ from eggshard.costmodel import (
     presets,
     seconds_many,
 )
-from eggshard.costmodel.machine import Protocol
+from eggshard.costmodel.machines.machine import Protocol
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.table import Table
 from eggshard.errors import CostModelError

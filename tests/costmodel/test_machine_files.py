@@ -21,9 +21,9 @@ from eggshard.costmodel import (
     preset,
     presets,
 )
-from eggshard.costmodel.detection import DEFAULT, calibrated_file
-from eggshard.costmodel.machine_files import parse
-from eggshard.costmodel.machine_text import to_toml
+from eggshard.costmodel.detection import calibrated_file
+from eggshard.costmodel.machines.machine_files import parse
+from eggshard.costmodel.machines.machine_text import to_toml
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 
@@ -175,7 +175,7 @@ def test_detection_finds_what_was_calibrated_first(monkeypatch, tmp_path: Path) 
 
 def test_the_default_is_the_machine_of_a_programs_devices(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.delenv(DEFAULT, raising=False)
+    monkeypatch.delenv("EGGSHARD_COST_MODEL", raising=False)
     tpus = devices("TPU v5p", 8)
     assert at_hand(tpus) == preset("tpu-v5p") and at_hand(tpus).origin == "a preset, not calibrated"
     calibrated_file(tpus).parent.mkdir(parents=True)
@@ -183,7 +183,7 @@ def test_the_default_is_the_machine_of_a_programs_devices(monkeypatch, tmp_path:
     assert (at_hand(tpus).name, at_hand(tpus).origin) == ("mine", "calibrated")
     unknown = [SimpleNamespace(device_kind="NVIDIA Abacus", platform="gpu", process_index=0)] * 4
     assert at_hand(unknown) == preset("h100-node") and "for want of one for NVIDIA Abacus" in at_hand(unknown).origin
-    monkeypatch.setenv(DEFAULT, "wire-bytes")
+    monkeypatch.setenv("EGGSHARD_COST_MODEL", "wire-bytes")
     assert at_hand(tpus) == WireBytes()
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from eggshard.costmodel import FatTree, FullMesh, Level, Machine, Protocol, Ring, StepInfo, Switch, Torus, preset
-from eggshard.costmodel.algorithms import Line, Span, all_reduces, all_to_alls, gathers, terms
 from eggshard.costmodel.compute import Compute
-from eggshard.costmodel.topologies import FABRICS
+from eggshard.costmodel.machines.algorithms import Line, Span, all_reduces, all_to_alls, gathers, terms
+from eggshard.costmodel.machines.topologies import FABRICS
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 

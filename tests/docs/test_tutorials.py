@@ -1,4 +1,4 @@
-"""The Python of every tutorial runs as written, and prints what stands below it."""
+"""The Python of every tutorial and how-to runs as written, and prints what stands below it."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import DOCS, run_page
 
-TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+PAGES = sorted([*(DOCS / "tutorials").glob("*.md"), *(DOCS / "how-to").glob("*.md")])
+TUTORIALS = [path for path in PAGES if "```python" in path.read_text()]
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)

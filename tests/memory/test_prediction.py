@@ -194,7 +194,7 @@ def test_the_number_of_devices_divides_the_shards() -> None:
     two_products(b)
     plan = es.optimize(b.build())
     assert plan.memory.arguments == sum(plan.device_program.types[v].bytes for v in plan.device_program.inputs)
-    assert re.fullmatch(r"Memory\(arguments=\d+, outputs=\d+, temporaries=\d+\)", str(plan.memory))
+    assert re.fullmatch(r"144 KiB per device: arguments 80 KiB, outputs 16 KiB, temporaries 48 KiB", str(plan.memory))
 
 
 def test_all_reductions_that_others_make_wait_for_each_other_are_not_joined() -> None:

@@ -97,6 +97,12 @@ def test_other_versions() -> None:
             es.Plan.from_json(sealed(PLAN_TEXT, data))
 
 
+def test_patches_read_each_others_plans() -> None:
+    data = opened(PLAN_TEXT, TEXT)
+    data["versions"]["eggshard"] = f"{es.__version__.rpartition('.')[0]}.99"
+    assert es.Plan.from_json(sealed(PLAN_TEXT, data)).steps == PLAN.steps
+
+
 def test_other_formats() -> None:
     """Plans of formats 1 and 2, which held no digest, are refused."""
     data = json.loads(TEXT)

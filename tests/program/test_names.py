@@ -56,3 +56,9 @@ def test_errors_show_no_control_characters(act: Callable[[], object]) -> None:
 def test_axes_are_not_named_by_control_characters() -> None:
     with pytest.raises(MeshError, match="without control characters"):
         es.Mesh({"\x1b[31mx": 2})
+
+
+@pytest.mark.parametrize("axes", [("x", 4), ["x"], [("x", 4, 2)]])
+def test_axes_that_are_no_pairs(axes: object) -> None:
+    with pytest.raises(MeshError, match=r"pairs of a name and a size; write Mesh"):
+        es.Mesh(axes)  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def test_loops_show_what_is_inside() -> None:
 def test_groups_cover_every_step_once() -> None:
     for plan in (mlp(), chain(), long_plan(500)):
         groups = PageData(plan).values()["groups"]
-        covered = [i for _, start, count in groups for i in range(start, start + count)]
+        covered = [i for _, start, count, _ in groups for i in range(start, start + count)]
         assert covered == list(range(len(plan.steps)))
 
 

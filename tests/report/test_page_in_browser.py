@@ -16,6 +16,7 @@ import pytest
 from tests.report.samples import chain, long_plan, mlp, scan
 
 from eggshard.api import Plan
+from eggshard.report.findings import findings
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: eggshard[browser]")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -24,7 +25,9 @@ if CHROMIUM is None:
 SCREENSHOTS = os.environ.get("EGGSHARD_SCREENSHOTS", "")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
-Open = Callable[[Plan], Any]
+#: Called with a plan, and with the view to begin with.
+VIEWS = ("Overview", "Graph", "Timeline", "Steps", "Collectives", "Choices", "Compare", "Search")
+Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     wrong: list[str] = []
     pages = []
 
-    def open_(plan: Plan) -> Any:
+    def open_(plan: Plan, view: str = "graph") -> Any:
         path = plan.report(tmp_path / "plan.html")
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         pages.append(page)
@@ -50,6 +53,8 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
         page.on("request", lambda asked: None if asked.url.startswith(("file:", "data:")) else wrong.append(asked.url))
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready]", timeout=30_000)
+        assert shown(page) == "Overview"
+        page.evaluate(f"E.show('{view}')")
         return page
 
     yield open_
@@ -115,14 +120,14 @@ def test_numbers_of_flips_are_those_of_python(opened: Open) -> None:
 def test_every_view_is_reached_by_a_key(opened: Open, tmp_path: Path) -> None:
     page = opened(chain())
     page.evaluate("E.select(E.first(0, 1))")
-    for key, name in enumerate(("Graph", "Timeline", "Steps", "Collectives", "Choices", "Compare", "Search"), 1):
+    for key, name in enumerate(VIEWS, 1):
         page.keyboard.press(str(key))
         assert shown(page) == name and focused(page) == f"tab-{name.lower()}"
         assert page.locator(f"#panel-{name.lower()}").is_visible()
         page.wait_for_timeout(100)
         shot(page, name.lower() + ("-view" if name == "Graph" else ""), tmp_path)
     page.keyboard.press("ArrowRight")
-    assert shown(page) == "Graph"
+    assert shown(page) == "Overview"
     page.keyboard.press("End")
     assert shown(page) == "Search"
 
@@ -141,9 +146,9 @@ def test_keys_of_the_page(opened: Open, tmp_path: Path) -> None:
     page.keyboard.press("Enter")
     assert selected(page) == 3 and page.inner_text("#count") == "1 of 4 steps"
     page.keyboard.press("Escape")
-    page.keyboard.press("c")
     page.wait_for_timeout(50)
-    assert page.inner_text("#count") == "4 steps"
+    assert page.inner_text("#count") == "4 steps" and page.input_value("#search") == "", "it resets what it empties"
+    page.keyboard.press("c")
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     shot(page, "dark", tmp_path)
@@ -173,7 +178,7 @@ def test_the_graph_by_keys(opened: Open) -> None:
 
 def test_the_timeline_and_the_list_by_keys(opened: Open) -> None:
     page = opened(mlp())
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     page.locator("#timeline").focus()
     for key, step in (("Home", 0), ("ArrowRight", 1), ("End", 3), ("ArrowLeft", 2)):
         page.keyboard.press(key)
@@ -182,7 +187,7 @@ def test_the_timeline_and_the_list_by_keys(opened: Open) -> None:
     assert page.evaluate("E.timeline.transform.k") > 1
     page.keyboard.press("0")
     assert page.evaluate("E.timeline.transform.k") == 1
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     page.locator("#steps").focus()
     for key, step in (("Home", 0), ("ArrowDown", 1), ("End", 3), ("ArrowUp", 2)):
         page.keyboard.press(key)
@@ -199,7 +204,7 @@ def test_every_control_can_be_tabbed_to(opened: Open) -> None:
     """Whatever reacts to a click is an element that keys reach, or has a key of its own."""
     page = opened(chain())
     page.keyboard.press("j")
-    for key in "1234567":
+    for key in "12345678":
         page.keyboard.press(key)
         page.wait_for_timeout(50)
         lost = page.evaluate("""() => [...document.querySelectorAll('button, select, input, a, summary, [role=button]')]
@@ -243,12 +248,53 @@ CONTRAST = """() => {
 }"""
 
 
+def test_the_findings_walk_through_their_steps(opened: Open) -> None:
+    plan = mlp()
+    page = opened(plan, "overview")
+    told = findings(plan)
+    assert page.locator(".findings h2").all_inner_texts() == [finding.title for finding in told]
+    walk = page.locator(".findings section").first.get_by_role("button", name="Next step")
+    for step in (*told[0].steps, told[0].steps[0]):
+        walk.click()
+        assert selected(page) == step
+    page.locator(".findings section").first.get_by_role("button", name="Previous").click()
+    assert selected(page) == told[0].steps[-1]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 820, 1400])
+def test_axe_finds_nothing(opened: Open, width: int, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed").Axe()
+    page = opened(chain(), "overview")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.evaluate(f"E.theme({str(theme == 'dark').lower()})")
+    page.keyboard.press("j")
+    found = []
+    for key, name in enumerate(VIEWS, 1):
+        page.keyboard.press(str(key))
+        page.wait_for_timeout(100)
+        found += [(name, v["id"], [n["html"] for n in v["nodes"]][:3]) for v in axe.run(page).response["violations"]]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width + 1, name
+    assert not found
+
+
+def test_no_text_of_the_graph_is_below_11_pixels(opened: Open) -> None:
+    page = opened(long_plan(500))
+    page.keyboard.press("2")
+    for _ in range(8):
+        sizes = page.evaluate("""() => [...document.querySelectorAll('#graph text tspan, #graph .fold text')]
+            .filter((e) => e.getClientRects().length)
+            .map((e) => parseFloat(getComputedStyle(e).fontSize) * d3.zoomTransform(E.graph.svg.node()).k)""")
+        assert min(sizes, default=11) >= 10.99
+        page.evaluate("E.graph.zoomBy(0.8)")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_has_contrast(opened: Open, theme: str) -> None:
     page = opened(chain())
     page.evaluate(f"E.theme({str(theme == 'dark').lower()})")
     page.keyboard.press("j")
-    for key in "1234567":
+    for key in "12345678":
         page.keyboard.press(key)
         page.wait_for_timeout(50)
         assert page.evaluate(CONTRAST) == []
@@ -258,12 +304,12 @@ def test_a_plan_of_8000_steps_is_drawn_by_parts(opened: Open, tmp_path: Path) ->
     page = opened(long_plan())
     nodes = page.locator("#graph .node")
     assert 1 <= nodes.count() <= 120
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     page.locator("#steps").focus()
     page.keyboard.press("End")
     assert selected(page) == 7999
     assert page.locator("#steps .body .row").count() < 100
-    page.keyboard.press("1")
+    page.keyboard.press("2")
     assert page.locator("#node-s7999").is_visible()
     assert nodes.count() < 400
     page.locator("#collapse").focus()
@@ -293,7 +339,7 @@ def test_a_narrow_window_shows_one_after_the_other(opened: Open) -> None:
 def loops() -> Plan:
     import eggshard
 
-    return eggshard.optimize(scan())
+    return eggshard.optimize(scan(), cost_model="h100-node")
 
 
 def address(page: Any) -> str:
@@ -313,9 +359,9 @@ def test_steps_in_loops_are_reached_by_keys(opened: Open, loops: Plan, tmp_path:
     assert all(text in details for text in said)
     page.keyboard.press("Escape")
     page.keyboard.press("c")
-    page.keyboard.press("1")
+    page.keyboard.press("2")
     assert page.locator(f"#node-s{selected(page)}").is_visible(), "the graph opens the loop"
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     page.locator("#steps").focus()
     page.keyboard.press("ArrowUp")
     assert address(page) == f"{number}.body.{int(found.rsplit('.', 1)[1]) - 1}"
@@ -323,7 +369,7 @@ def test_steps_in_loops_are_reached_by_keys(opened: Open, loops: Plan, tmp_path:
     page.locator("#details summary").nth(-1).focus()
     page.keyboard.press("j")
     assert address(page) == f"{number}.condition.0"
-    page.keyboard.press("4")
+    page.keyboard.press("5")
     assert "reduce-scatter" in page.inner_text("#panel-collectives")
     shot(page, "loops", tmp_path)
 
@@ -342,7 +388,7 @@ def test_times_in_loops_are_within_them(opened: Open, loops: Plan, tmp_path: Pat
             if o == int(i)) for p in programs}
         whole = max(inner.values()) if "branch0" in inner else sum(inner.values())
         assert steps["seconds"][int(i)] == pytest.approx(whole)
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     page.wait_for_timeout(100)
     page.locator("#timeline").focus()
     seen = []

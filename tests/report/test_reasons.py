@@ -20,6 +20,7 @@ from eggshard.planner.context import Context
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.report.explanation import decisions_of
+from eggshard.report.words import sentence
 from eggshard.rewrites import default_rules, select
 from eggshard.selection.search.marginal import Marginal, Switch
 from eggshard.selection.verify import complete
@@ -92,7 +93,14 @@ def test_rules_are_named() -> None:
     rules = {rule for d in plan.reasons.decisions for rule, _ in d.rules}
     assert rules, "the chain is reordered"
     step = next(i for i in range(len(plan.steps)) if any(d.rules for d in decisions_of(plan, i)[:1]))
-    assert any(f"rule {rule} made" in plan.explain(step) for rule in rules)
+    assert any(f": {sentence(rule)} (rule {rule})" in plan.explain(step) for rule in rules)
+
+
+def test_every_rule_has_a_sentence_for_people() -> None:
+    """Other than its name, in a few words, and without the jargon of rules."""
+    for rule in default_rules():
+        assert rule.says != rule.name and 2 <= len(rule.says.split()) <= 12, rule.name
+        assert not set(rule.says.split()) & {"unary", "binary", "ternary", "identity"}, rule.says
 
 
 def test_alternatives_that_are_not_listed_are_counted() -> None:

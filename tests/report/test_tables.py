@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from html import escape
 from unittest import mock
 
 import pytest
@@ -114,3 +115,14 @@ def test_what_methods_came_to_is_explained_where_it_stands() -> None:
 ])
 def test_durations_have_three_digits_and_no_exponent(seconds: float, shown: str) -> None:
     assert text_tables.duration(seconds) == shown
+
+
+def test_results_show_themselves() -> None:
+    """In notebooks as their text, and by one line where they stand in something else."""
+    plan = eggshard.optimize(CHAIN, cost_model=eggshard.costmodel.AlphaBeta(overlap=1.0))
+    shown = [plan.search, plan.schedule, plan.reasons, plan.program, plan.prove(), plan.diff(plan), plan.workspace(),
+             plan.workspace().proof(), plan.verify(), eggshard.pareto(CHAIN, points=1)]
+    for each in shown:
+        assert f"{escape(str(each))}</pre>" in each._repr_html_() and " object at " not in str(each)
+        if not isinstance(each, eggshard.Program):  # whose representation tells all of it
+            assert len(repr(each)) < 200 and repr(each).startswith(f"<{type(each).__name__}: ")

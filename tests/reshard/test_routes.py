@@ -13,7 +13,7 @@ from tests.reshard.reshards import all_placements, check_steps, placed, serial_b
 
 from eggshard.costmodel.alpha_beta import AlphaBeta
 from eggshard.costmodel.counting import Messages, WireBytes
-from eggshard.costmodel.machine_files import preset
+from eggshard.costmodel.machines.machine_files import preset
 from eggshard.costmodel.pricing import Pricer
 from eggshard.errors import ShardingError
 from eggshard.program import monoids

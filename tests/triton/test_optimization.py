@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 from tests.triton.planned import kernel_of, vector
 
 import eggshard.triton
-from eggshard.errors import EggshardWarning, ProgramError, VerificationError
+from eggshard.errors import DependencyError, EggshardWarning, ProgramError, VerificationError
 from eggshard.triton import optimization
 from eggshard.triton.frontend import libtriton
 from eggshard.triton.frontend.libtriton import module_of
@@ -101,7 +101,7 @@ def test_without_triton_the_error_says_what_to_install(kernel: Kernel, monkeypat
     libtriton.context.cache_clear()
     try:
         monkeypatch.setitem(sys.modules, "triton._C.libtriton", None)
-        with pytest.raises(ProgramError, match=r"eggshard\[triton\]"):
+        with pytest.raises(DependencyError, match=r"eggshard\[triton\]"):
             optimize(text)
     finally:
         monkeypatch.undo()

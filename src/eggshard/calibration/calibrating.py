@@ -14,9 +14,9 @@ from eggshard.calibration.fitting import KindError, errors, fitted
 from eggshard.calibration.measuring import measure, rounds
 from eggshard.calibration.samples import HOST_SIZES, SIZES, samples
 from eggshard.costmodel.detection import calibrated_file, preset_of, processes_of
-from eggshard.costmodel.machine import Level, Machine
-from eggshard.costmodel.machine_files import parse, preset
-from eggshard.costmodel.machine_text import to_toml
+from eggshard.costmodel.machines.machine import Level, Machine
+from eggshard.costmodel.machines.machine_files import parse, preset
+from eggshard.costmodel.machines.machine_text import to_toml
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
 from eggshard.ops import registry

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from eggshard.costmodel.algorithms import ALL_TO_ALL
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.compute import Compute, spilled
-from eggshard.costmodel.machine import Machine, Protocol
+from eggshard.costmodel.machines.algorithms import ALL_TO_ALL
+from eggshard.costmodel.machines.machine import Machine, Protocol
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError

@@ -14,7 +14,7 @@ from rich.table import Table
 from eggshard.calibration.measuring import measure
 from eggshard.calibration.samples import Sample
 from eggshard.costmodel.compute import Compute
-from eggshard.costmodel.machine import Machine, Protocol
+from eggshard.costmodel.machines.machine import Machine, Protocol
 from eggshard.costmodel.pricing import FREE_OPS, Pricer
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.costmodel.table import Measured
@@ -22,7 +22,7 @@ from eggshard.errors import CostModelError
 from eggshard.plan.record import PlanRecord
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import StepPlan
-from eggshard.tables import duration, render
+from eggshard.tables import Shown, duration, render
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,16 @@ class StepTime:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class _Exact:
+    known: Mapping[StepInfo, float]
+    otherwise: CostModel
+
+    def seconds(self, step: StepInfo) -> float:
+        return self.known.get(step) or self.otherwise.seconds(step)
+
+
+@dataclass(frozen=True, repr=False)
+class Measurement(Shown):
     """Seconds of a plan's steps, and of the whole plan, compiled: predicted by its cost model, and measured.
 
     Steps are measured one by one, each alone in its program. Together they may take more than the whole, of which XLA
@@ -61,6 +70,10 @@ class Measurement:
         if not isinstance(self.model, Machine):
             raise CostModelError(f"a {type(self.model).__name__} has no constants to fit; plan with a Machine")
         return refitted(self.model, [(row.step, row.measured) for row in self.steps])
+
+    def as_model(self) -> CostModel:
+        """A cost model of the measured seconds; steps that are not the plan's have the prices of its own model."""
+        return _Exact({row.step: row.measured for row in self.steps if row.measured}, self.model)
 
     def __str__(self) -> str:
         rows = sorted(self.steps, key=lambda row: -row.count * max(row.measured, row.predicted))

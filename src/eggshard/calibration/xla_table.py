@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from eggshard.costmodel.algorithms import ALL_REDUCE, KINDS
+from eggshard.costmodel.machines.algorithms import ALL_REDUCE, KINDS
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError

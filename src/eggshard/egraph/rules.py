@@ -124,6 +124,7 @@ class Rule:
     enabled_by: tuple[str, str] | None = None
     given: str | None = None
     exact: bool = False
+    says: str = ""
     _memo: dict[Any, tuple[Instance, ...]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -265,6 +266,7 @@ def rule(
     exact_if: Callable[[Match], bool] | None = None,
     enabled_by: tuple[str, str] | None = None,
     given: str | None = None,
+    says: str = "",
 ) -> Callable[[Function | None], Rule]:
     """A decorator that makes a rule of a function; ``rule(...)(None)`` is a rule without a condition.
 
@@ -274,7 +276,8 @@ def rule(
     the tensor or labelled op of this name is, but for pointwise ops, a result of ``op`` (a guard against growth where
     the rule holds everywhere and pays only before such an op). given: look for the left side only where the tensor of
     this name is a value of the program, and not one that rules alone made (for a rule whose right side would be its
-    own left side again, and gain nothing). Raises RewriteError for a malformed rule, or one without cases.
+    own left side again, and gain nothing). says: what happened to a step that the rule led to, in a few words for
+    people; by default the name. Raises RewriteError for a malformed rule, or one without cases.
     """
     left, right = parse_rule(text)
     check_patterns(text, left, right)
@@ -293,7 +296,8 @@ def rule(
             raise RewriteError(f"rule {text!r}: without a function it needs a name, and no new labels {sorted(new)}")
         named = name or function.__name__.strip("_").replace("_", " ")  # type: ignore[union-attr]
         holds = exact_if or ((lambda match: True) if mark == "=" else no_floats)
-        return Rule(named, text, left, right, mark, function, cases, holds, enabled_by, given)
+        return Rule(named, text, left, right, mark, function, cases, holds, enabled_by, given,
+                    says=says or named)
 
     return decorate
 

@@ -1,4 +1,4 @@
-"""A JAX primitive that stands for a linear map of which only the transpose is known.
+"""A JAX primitive that stands for a linear map, which knows what it makes of tangents and of cotangents.
 
 This file and `jax_primitive` are the only ones that use JAX's interfaces for new primitives.
 """
@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 from jax._src.util import weakref_cache_key_types
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-
-from eggshard.emit.jax_primitive import TransformationError
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +20,17 @@ class LinearMap:
     """A map from tangents of some arguments to tangents of types ``outputs``.
 
     transpose: what it makes of residuals and cotangents (`ad.Zero` where they are zero): cotangents of the tangents.
+    evaluate: what it makes of residuals and tangents.
     """
 
     name: str
     residuals: int
     outputs: tuple[Any, ...]
     transpose: Callable[[list[Any], Sequence[Any]], Sequence[Any]]
+    evaluate: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+    def __call__(self, *operands: Any) -> list[Any]:
+        return list(self.evaluate(operands[: self.residuals], operands[self.residuals :]))
 
 
 #: As with `jax_primitive.DeviceModule`.
@@ -34,7 +38,7 @@ weakref_cache_key_types.add(LinearMap)
 
 
 def apply_linear(map_: LinearMap, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """The tangents of the outputs; TransformationError where they are asked for instead of being transposed."""
+    """The tangents of the outputs."""
     found: list[Any] = linear_p.bind(*residuals, *tangents, map_=map_)
     return found
 
@@ -43,15 +47,17 @@ linear_p = Primitive("planned_linear")
 linear_p.multiple_results = True
 
 
-def _refused(*_: Any, map_: LinearMap, **__: Any) -> Any:
-    raise TransformationError(
-        f"{map_.name} is planned, and differentiable in reverse mode only; for jax.jvp, jax.linearize, jax.jacfwd or "
-        "jax.hessian apply them inside, e.g. eggshard.jit(jax.hessian(f))"
-    )
+def _run(*operands: Any, map_: LinearMap) -> list[Any]:
+    return map_(*operands)
 
 
-def _lower(context: Any, *operands: Any, map_: LinearMap) -> Any:
-    return _refused(map_=map_)
+def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, map_: LinearMap) -> Any:
+    moving = [t.instantiate() if isinstance(t, ad.Zero) else t for t in tangents]
+    return jax.jvp(map_, tuple(primals), tuple(moving))
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[Any], *, map_: LinearMap) -> Any:
+    return jax.vmap(map_, tuple(dims))(*operands), [0] * len(map_.outputs)  # None: it is not batched
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, map_: LinearMap) -> list[Any]:
@@ -62,9 +68,9 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, map_: LinearMap) -> li
     ]
 
 
-linear_p.def_impl(_refused)
+linear_p.def_impl(_run)
 linear_p.def_abstract_eval(lambda *avals, map_: list(map_.outputs))
-mlir.register_lowering(linear_p, _lower)
-ad.primitive_jvps[linear_p] = _refused
+mlir.register_lowering(linear_p, mlir.lower_fun(_run, multiple_results=True))
+ad.primitive_jvps[linear_p] = _differentiate
 ad.primitive_transposes[linear_p] = _transpose
-batching.primitive_batchers[linear_p] = _refused
+batching.primitive_batchers[linear_p] = _batch

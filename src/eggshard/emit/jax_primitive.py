@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.core import get_axis_env
 from jax._src.interpreters.batching import BatchTracer
 from jax._src.util import weakref_cache_key_types
 from jax.extend.core import Primitive
@@ -126,6 +127,11 @@ def is_batched(value: Any) -> bool:
     return isinstance(value, BatchTracer)
 
 
+def axes_are_named() -> bool:
+    """Whether collectives over a name could be meant, of `jax.vmap` or of `jax.shard_map`."""
+    return bool(get_axis_env().axis_sizes)
+
+
 def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
     """A call of the module's main function, under fresh channel ids."""
     surrounding = context.module_context
@@ -221,7 +227,7 @@ def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, module: D
 def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, module: DeviceModule) -> Any:
     raise TransformationError(
         f"{module.name} is a planned function and cannot be vmapped: its plan is for unbatched arrays. Apply jax.vmap "
-        "inside, e.g. eggshard.jit(jax.vmap(f))"
+        "inside, e.g. eggshard.jit(jax.vmap(f)), or to eggshard.jit(f), which plans the batched program"
     )
 
 

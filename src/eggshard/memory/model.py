@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from eggshard.steps.peak_memory import peak_bytes
 from eggshard.steps.steps import StepPlan
+from eggshard.tables import size
 
 
 class Memory(NamedTuple):
@@ -19,6 +20,10 @@ class Memory(NamedTuple):
     def peak(self) -> int:
         """All of it: what the program allocates."""
         return sum(self)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {size(count)}" for name, count in self._asdict().items())
+        return f"{size(self.peak)} per device: {parts}"
 
 
 class MemoryModel(Protocol):

@@ -54,14 +54,22 @@ def versions(program: Program) -> dict[str, str]:
 
 
 def require_versions(written: dict[str, str]) -> None:
-    """ProgramError where a plan was written by other versions than are installed (JAX may be missing)."""
+    """ProgramError where a plan was written by other versions than are installed (JAX may be missing).
+
+    Patches of eggshard read each other's plans.
+    """
     here = {"eggshard": __version__, "jax": _installed("jax")}
     for name, version in written.items():
-        if here.get(name) and here[name] != version:
+        if here.get(name) and _kept(name, here[name]) != _kept(name, version):
             raise ProgramError(
                 f"the plan was written by {name} {version}, and {here[name]} is installed here; plan again, or install "
                 f"{name} {version}"
             )
+
+
+def _kept(name: str, version: str) -> str:
+    """The part of a version that plans depend on."""
+    return version.rpartition(".")[0] if name == "eggshard" else version
 
 
 def device_order(plan: PlanRecord) -> tuple[int, ...] | None:

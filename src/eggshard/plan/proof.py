@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from eggshard.tables import Shown
+
 #: How many times less likely every run makes it that an element which a comparison decides is wrong.
 MISSED = 1.5
 
@@ -29,8 +31,8 @@ class Difference:
         return f"output {self.output} at index {list(self.index)}; {self.elements} of its {self.of} elements differ"
 
 
-@dataclass(frozen=True)
-class Proof:
+@dataclass(frozen=True, repr=False)
+class Proof(Shown):
     """What evaluating a plan and its program over prime fields has shown.
 
     equal: True or False; None where nothing was shown, and ``refused`` says why. runs: evaluations with other primes,

@@ -15,6 +15,8 @@ from functools import cache, cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from eggshard.tables import Shown
+
 
 class Part(NamedTuple):
     """Something that one of two plans pays for and the other does not: in words, its kind (an op or a collective), the
@@ -120,8 +122,8 @@ class Decision:
         return min(self.alternatives, key=lambda a: a.change, default=None)
 
 
-@dataclass(frozen=True)
-class Reasons:
+@dataclass(frozen=True, repr=False)
+class Reasons(Shown):
     """All decisions of a plan. total: seconds of the selection. note: what readers should know, or why there are none.
 
     unit: what prices are in, where they are not the seconds that a plan takes.
@@ -131,6 +133,10 @@ class Reasons:
     total: float = 0.0
     note: str = ""
     unit: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, (
+            f"{len(self.decisions)} decisions; plan.explain() and plan.explain(step) tell them in words", self.note)))
 
     @cached_property
     def of_class(self) -> dict[tuple[int, int], list[Decision]]:

@@ -22,6 +22,7 @@ from eggshard.program.placement import Placement
 from eggshard.program.program import Program
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Step, StepPlan
+from eggshard.tables import Shown, duration
 
 T = TypeVar("T")
 
@@ -47,8 +48,8 @@ class Cost(NamedTuple):
         return self.communication - self.hidden
 
 
-@dataclass(frozen=True)
-class Search:
+@dataclass(frozen=True, repr=False)
+class Search(Shown):
     """How a plan was found: what was searched, and what is certified about it.
 
     bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
@@ -76,6 +77,20 @@ class Search:
     sharing: float = 0.0
     left_out: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.method}, sums {'in their order' if self.exact else 'may be reassociated'}; "
+                 f"{self.classes} classes, {self.nodes} nodes, {duration(sum(self.seconds.values()))}"]
+        if self.fallback:
+            lines.append(f"it fell back to the baseline: {self.fallback}")
+        lines += [f"  {stage:<12} {duration(seconds):>8}" for stage, seconds in self.seconds.items()]
+        if self.rules:
+            most = sorted(self.rules.items(), key=lambda item: (-item[1], item[0]))
+            lines.append("rules: " + ", ".join(f"{name} {count}" for name, count in most))
+        for what, found in (("left out", self.left_out), ("ended by the clock", self.late), ("notes", self.notes)):
+            if found:
+                lines.append(f"{what}: {'; '.join(found)}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from eggshard.costmodel import CostModel, at_hand, named
 from eggshard.egraph.saturate import warm
 from eggshard.errors import (
     CostModelError,
-    EggshardWarning,
+    FallbackWarning,
     LimitError,
     MeshError,
     ProgramError,
@@ -45,6 +45,8 @@ from eggshard.program.program import Program
 from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
 from eggshard.rewrites import default_rules, select
+from eggshard.settings import LOGGER, config
+from eggshard.tables import duration
 from eggshard.worker import worker
 
 if TYPE_CHECKING:
@@ -90,7 +92,9 @@ def optimize(
         with _collector_paused(), Bar(progress) as bar:
             limit = int(capacity) if memory_limit is None and capacity else memory_limit
             plan = _plan(replace(request, bar=bar), limit, deadline)
-            return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), limit)
+            plan = proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), limit)
+            _log(plan, time.perf_counter() - began)
+            return plan
     except RecursionError:
         raise ProgramError(_TOO_DEEP) from None
     except LimitError as error:
@@ -109,7 +113,14 @@ def requested(
     if cost_model is None:
         cost_model = at_hand(frontend_of(program).devices(program))
     model = named(cost_model) if isinstance(cost_model, str) else cost_model
-    return Request(program, model, rewrites, limits or Limits(), exact)
+    return Request(program, model, rewrites, limits or Limits(seconds=config.seconds), exact)
+
+
+def _log(plan: PlanRecord, seconds: float) -> None:
+    search = plan.search
+    LOGGER.info("planned %s in %s: %s under %s, found by %s", plan.program.name, duration(seconds),
+                plan.unit.text(plan.cost.total), type(plan.cost_model).__name__, search.method)
+    LOGGER.debug("stages: %s", ", ".join(f"{name} {duration(spent)}" for name, spent in search.seconds.items()))
 
 
 #: What each stage makes of what the one before it made, in order.
@@ -198,7 +209,7 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=4)
+        warnings.warn(f"optimisation failed ({reason}); using the baseline plan", FallbackWarning, stacklevel=4)
         plan = _replaced(baseline(), Search(seconds=task.clock, exact=context.exact), reason)
     finally:
         inside = _gaps_inside(bodies, searched)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eggshard.egraph.rules import Rule
-from eggshard.errors import EggshardWarning, LimitError
+from eggshard.errors import FallbackWarning, LimitError
 from eggshard.memory.prediction import memory_of
 from eggshard.plan.proof import Difference
 from eggshard.plan.record import PlanRecord
@@ -39,7 +39,7 @@ def proved(plan: PlanRecord, rules: Sequence[Rule], seconds: float, memory_limit
     baseline = plan.baseline
     if memory_limit is not None and memory_of(baseline).peak > memory_limit:
         raise LimitError(f"{reason}; the baseline exceeds memory_limit={memory_limit} bytes per device")
-    warnings.warn(f"{reason}; using the baseline plan", EggshardWarning, stacklevel=4)
+    warnings.warn(f"{reason}; using the baseline plan", FallbackWarning, stacklevel=4)
     search = replace(plan.search, method="baseline", fallback=reason)
     return replace(baseline, search=search, baseline_factory=lambda: baseline,
                    calling_convention=plan.calling_convention, proved=prove(baseline, within=seconds))

@@ -175,7 +175,7 @@ def _repeated(row: StepPlan, rows: int) -> StepPlan:
     types = [row.types[v] for v in row.inputs]
     carried = [assembler.input(t) for t in types]
     loop = _counted(row, types, (), (), rows)
-    return assembler.build(assembler.emit(loop, (assembler.scalar(0, "i32"), *carried), ("rows of iterations",))[1:])
+    return assembler.build(assembler.emit(loop, (assembler.scalar(0, "i32"), *carried))[1:])
 
 
 def _program(like: StepPlan, types: Sequence[TensorType], parts: Sequence[Loop | StepPlan]) -> StepPlan:

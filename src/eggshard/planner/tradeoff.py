@@ -11,11 +11,12 @@ from eggshard.memory.prediction import memory_of
 from eggshard.memory.search import at_price, front, prices
 from eggshard.plan.record import PlanRecord
 from eggshard.planner.optimization import optimize, requested
+from eggshard.tables import Shown
 
 P = TypeVar("P", bound=PlanRecord)
 
 
-class Front(tuple[P, ...]):
+class Front(Shown, tuple[P, ...]):
     """Plans from the cheapest to the one that takes least memory; prints as a table."""
 
     def __str__(self) -> str:

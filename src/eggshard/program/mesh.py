@@ -24,6 +24,8 @@ class Mesh:
 
     def __init__(self, axes: Mapping[str, int] | Iterable[tuple[str, int]], device_ids: Iterable[int] | None = None):
         items = list(axes.items() if isinstance(axes, Mapping) else axes)
+        if any(not isinstance(item, (tuple, list)) or len(item) != 2 for item in items):
+            raise MeshError(f"mesh axes {items} are not pairs of a name and a size; write Mesh({{'x': 4, 'y': 2}})")
         for name, size in items:
             if not isinstance(name, str) or not name or printable(name) != name:
                 raise MeshError(f"mesh axis name {name!r} is not a non-empty string without control characters")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from eggshard.errors import printable
@@ -9,6 +10,7 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
+from eggshard.tables import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Shown):
     """A tensor program with global meaning, and the shardings stated for its inputs, outputs and ops.
 
     Shapes in ``region`` are global. ``input_shardings`` and ``output_shardings`` have one entry per value, None where
@@ -71,6 +73,18 @@ class Program:
         object.__setattr__(self, "name", printable(self.name))
         object.__setattr__(self, "input_names", tuple(map(printable, self.input_names)))
         object.__setattr__(self, "output_names", tuple(map(printable, self.output_names)))
+
+    def __str__(self) -> str:
+        def lines(
+            kind: str, names: Iterable[str], types: Iterable[TensorType], at: Iterable[Sharding | None],
+        ) -> list[str]:
+            return [f"  {kind} {name}: {type_}" + (f" at {sharding}" if sharding else "")
+                    for name, type_, sharding in zip(names, types, at, strict=True)]
+
+        ops = len(self.region.ops)
+        inputs = lines("input", self.input_names, self.input_types, self.input_shardings)
+        outputs = lines("output", self.output_names, self.output_types, self.output_shardings)
+        return "\n".join([f"program {self.name} on {dict(self.mesh.axes)}: {ops} ops", *inputs, *outputs])
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:

@@ -13,7 +13,7 @@ from eggshard.report.explanation import priced
 from eggshard.report.tables import model_name, over, what
 from eggshard.steps.nested import Place, steps_within
 from eggshard.steps.steps import Local
-from eggshard.tables import LONG, glued, render, size
+from eggshard.tables import LONG, Shown, glued, render, size
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
@@ -41,8 +41,8 @@ class Side(NamedTuple):
         return self.what == other.what and self.placements == other.placements
 
 
-@dataclass(frozen=True)
-class Difference:
+@dataclass(frozen=True, repr=False)
+class Difference(Shown):
     """Two plans side by side: each row has a step of the one, of the other, or of both.
 
     Steps are paired that do the same over the same axes with results of the same type and placement, wherever they

@@ -11,6 +11,7 @@ from eggshard.costmodel.units import Unit
 from eggshard.plan.naming import ProgramNames, output_names, value_names
 from eggshard.plan.reasons import Alternative, Decision, Flip
 from eggshard.report.tables import over, what
+from eggshard.report.words import sentences, with_name
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.nested import Place, located
 from eggshard.tables import glued, render, size
@@ -120,7 +121,7 @@ def why(plan: PlanRecord, step: int, context: Context | None = None) -> list[str
     lines = [*_where(context.place), *_made(context, taken), *_taken_by(plan, context, taken)]
     lines += _decided(decisions[0], plan.unit) if decisions else [_undecided(plan, taken)]
     notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
-    return lines + ([f"noted: {', '.join(notes)}"] if notes else [])
+    return lines + ([f"noted: {sentences(notes)}"] if notes else [])
 
 
 def _made(context: Context, taken: Step) -> Iterator[str]:
@@ -152,7 +153,7 @@ def _taken_by(plan: PlanRecord, context: Context, taken: Step) -> list[str]:
 def _decided(decision: Decision, unit: Unit) -> Iterator[str]:
     """The rules behind a decision, and what was weighed."""
     if decision.rules:
-        yield from (f"rule {rule} made {op}" for rule, op in decision.rules)
+        yield from (f"{op}: {with_name(rule)}" for rule, op in decision.rules)
     elif decision.kind == "op":
         yield "the op is the program's own: no rule made it"
     if decision.weighed:
@@ -251,11 +252,11 @@ def explain_step(plan: PlanRecord, step: int | str) -> str:
         table.add_column("alternative", overflow="fold")
         for name in ("more", "all else held", "own price"):
             table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("rules", overflow="fold")
+        table.add_column("what the rules did", overflow="fold")
         for a in decision.alternatives:
             least = ">= " if a.at_least else ""
             more = least + price(max(0.0, a.change))
-            table.add_row(glued(a.what), more, price(max(0.0, a.held)), price(a.own), "; ".join(a.rules))
+            table.add_row(glued(a.what), more, price(max(0.0, a.held)), price(a.own), sentences(a.rules))
         lines.append(render(table, indent=2))
         others = decision.weighed - len(decision.alternatives)
         if others > 0:

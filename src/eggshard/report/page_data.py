@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from eggshard.costmodel.schedule import COMPUTE
@@ -15,8 +14,11 @@ from eggshard.plan.reasons import packed
 from eggshard.planner.layers.layering import find_layers
 from eggshard.report.difference import difference, figures
 from eggshard.report.explanation import decisions_of, why
+from eggshard.report.findings import findings
 from eggshard.report.page_rows import Row, Rows
+from eggshard.report.scopes import Run, Scope, merged, runs_of, scope_of
 from eggshard.report.tables import headline, model_name, over, what
+from eggshard.report.words import sentence
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Local, Step
 
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison, CompiledFigures
     from eggshard.plan.record import PlanRecord
 
-#: The least number of steps for a run of one layer's steps to form a group; a shorter run joins its neighbour.
-LEAST_RUN = 6
 #: Number of rows above which a comparison of two plans leaves out shared ones and is cut to this length.
 MANY_ROWS = 1500
 
@@ -47,12 +47,14 @@ class PageData:
         plan = self.plan
         data = {
             "name": plan.program.name, "headline": headline(plan), "mesh": list(plan.mesh.axes.items()),
-            "search": self._search(), "totals": self._totals(plan), "tensors": self._tensors,
+            "search": self._search(), "totals": {**self._totals(plan), "peak": memory_of(plan).peak},
+            "tensors": self._tensors,
             "values": self._values(), "steps": self._steps(), "groups": self._groups(),
             "inputs": list(plan.device_program.inputs), "outputs": list(plan.device_program.outputs),
             "output_names": [self.text(name) for name in output_names(plan)],
             "lanes": list(plan.schedule.busy.items()), "makespan": plan.schedule.makespan,
-            "reasons": packed(self.reasons), "compared": self._compared(), "xla": self._xla(),
+            "reasons": packed(self.reasons), "words": self._words(),
+            "findings": self._findings(), "compared": self._compared(), "xla": self._xla(),
         }
         data["texts"] = list(self._texts)
         return data
@@ -68,13 +70,24 @@ class PageData:
             "unit": plan.unit._asdict(),
         }
 
+    def _findings(self) -> list[list[Any]]:
+        """The title, text and rows of each finding."""
+        row = {r.number: i for i, r in enumerate(self._rows.rows) if r.parent < 0}
+        return [[f.title, f.text, [row[i] for i in f.steps]] for f in findings(self.plan, self.comparison)]
+
+    def _words(self) -> dict[str, str]:
+        """What each rule did that is behind the plan or an alternative, by its name."""
+        behind = {rule for d in self.reasons.decisions for rule, _ in d.rules}
+        behind |= {rule for d in self.reasons.decisions for a in d.alternatives for rule in a.rules}
+        return {rule: sentence(rule) for rule in sorted(behind.union(self.plan.search.rules))}
+
     @staticmethod
     def _totals(plan: PlanRecord) -> dict[str, Any]:
         cost = plan.cost
         return {
             "seconds": cost.total, "communication": cost.communication, "compute": cost.compute, "hidden": cost.hidden,
             "bytes": plan.wire_bytes, "serial": plan.serial_bytes, "flops": plan.flops, "steps": len(plan.steps),
-            "collectives": plan.collectives, "peak": memory_of(plan).peak,
+            "collectives": plan.collectives,
         }
 
     @cached_property
@@ -142,30 +155,46 @@ class PageData:
             "hidden": lambda row: row.hidden if row.hidden > least else 0.0,
             "lanes": lanes,
             "why": lambda row: [text(line) for line in why(plan, row.number, row.room.context)],
-            "rules": lambda row: [text(rule) for rule in row.step.why],
+            "rules": lambda row: [text(rule) for rule in map(sentence, row.step.why)],
             "decisions": lambda row: [number[id(d)] for d in decisions_of(plan, row.number, row.room.context)],
         }
 
     def _groups(self) -> list[list[Any]]:
-        """Runs of steps that belong together: name, first step, how many. One group where nothing repeats."""
-        labels = self._labels()
-        runs: list[list[Any]] = []
-        for label, steps in groupby(labels):
-            count = len(list(steps))
-            if runs and (runs[-1][0] == label or count < LEAST_RUN):
-                runs[-1][2] += count
-            else:
-                runs.append([label, sum(run[2] for run in runs), count])
-        if len(runs) > 1 and runs[0][2] < LEAST_RUN:
-            (_, _, first), second = runs.pop(0), runs[0]
-            second[1], second[2] = 0, second[2] + first
-        seen: dict[int, int] = {}
-        for run in runs:
-            seen[run[0]] = part = seen.get(run[0], 0) + 1
-            where = "before the" if run is runs[0] else "after the" if run is runs[-1] else "between"
-            name = f"layer {run[0]}" if run[0] >= 0 else f"{where} layers" if len(runs) > 1 else "all steps"
-            run[0] = name + (f", part {part}" if part > 1 else "")
-        return runs
+        """Runs of steps that belong together: name, first step, how many, and the runs within.
+
+        They are those of named scopes, else of equal layers; one of all steps where there are neither.
+        """
+        scopes = self._scopes()
+        if len(set(scopes)) > 1:
+            return [_nested(run) for run in runs_of(scopes)]
+        runs = merged(self._labels())
+        seen: dict[Any, int] = {}
+        groups: list[list[Any]] = []
+        for label, first, count in runs:
+            seen[label] = part = seen.get(label, 0) + 1
+            where = "before the" if not groups else "after the" if first + count == len(self._rows.rows) else "between"
+            name = f"layer {label}" if label != -1 else f"{where} layers" if len(runs) > 1 else "all steps"
+            groups.append([name + (f", part {part}" if part > 1 else ""), first, count, []])
+        return groups
+
+    def _scopes(self) -> list[Scope]:
+        """Per row the scopes of the op whose tensor its step makes; of what is no op's, those of who takes it first, or
+        of the step before."""
+        plan, held = self.plan, self.plan.device_program.held
+        of = {v: scope for op in plan.program.region.ops if (scope := scope_of(op.location)) is not None
+              for v in op.results}
+        found: list[Scope | None] = []
+        taken: dict[int, Scope] = {}  # by who takes a value first
+        for step in reversed(plan.steps) if held else ():
+            known = [of[h.value] for v in step.results if (h := held[v]) is not None and h.value in of]
+            scope = next(iter([*known, *(taken[v] for v in step.results if v in taken)]), None)
+            found.insert(0, scope)
+            if scope is not None:
+                taken.update(dict.fromkeys(step.operands, scope))
+        filled: list[Scope] = []
+        for scope in found:
+            filled.append(scope if scope is not None else filled[-1] if filled else ())
+        return [filled[row.root] for row in self._rows.rows] if filled else [()] * len(self._rows.rows)
 
     def _labels(self) -> list[int]:
         """Per row the layer that it belongs to."""
@@ -214,6 +243,10 @@ class PageData:
                     "modelled_seconds": compiled.modelled_seconds}
 
         return {"plan": shown(self.comparison.plan), "xla": shown(self.comparison.xla)}
+
+
+def _nested(run: Run) -> list[Any]:
+    return [run.name, run.start, run.size, [_nested(inner) for inner in run.within]]
 
 
 def _kind(step: Step) -> str:

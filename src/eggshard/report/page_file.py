@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: The scripts in the order in which they run.
 SCRIPTS = (
     "vendor/d3.min.js", "vendor/dagre.min.js", "data.js", "widgets.js", "placements.js", "details.js", "parts.js",
-    "graph.js", "graph_keys.js", "timeline.js", "steps.js", "tables.js", "main.js",
+    "overview.js", "graph.js", "graph_keys.js", "timeline.js", "steps.js", "tables.js", "main.js",
 )
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 
-from eggshard.costmodel.machine import Machine
+from eggshard.costmodel.machines.machine import Machine
 from eggshard.costmodel.schedule import COMPUTE, Schedule
 from eggshard.costmodel.units import SECONDS, Unit
 from eggshard.plan.json_values import Recorded
 from eggshard.plan.naming import value_names
+from eggshard.report.words import sentence, sentences
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange
@@ -187,7 +188,7 @@ def table_rows(plan: PlanRecord) -> list[tuple[str, ...]]:
             str(i), what(step.action), over(step.action) or "-", " ".join(names[v] for v in step.operands),
             " ".join(f"%{v}:{'x'.join(map(str, types[v].shape)) or 'scalar'} {types[v].dtype}" for v in step.results),
             size(float(received[i].max())) if step.action.messages else "-", plan.unit.text(plan.prices[i]),
-            "; ".join(step.why),
+            sentences(step.why),
         ))
     return rows
 
@@ -231,7 +232,7 @@ def explain(plan: PlanRecord) -> str:
     if s.seconds:
         lines.append("time: " + ", ".join(f"{k} {duration(v)}" for k, v in s.seconds.items()))
     used = sorted({w for step in plan.steps for w in step.why if w in s.rules})
-    lines.append("rules used: " + (", ".join(used) or "none"))
+    lines += ["rules used:" if used else "rules used: none", *(f"  {name}: {sentence(name)}" for name in used)]
     lines += _methods(plan)
     if plan.cost.hidden:
         lines += ["", schedule_table(plan.schedule, plan.steps, plan.unit)]

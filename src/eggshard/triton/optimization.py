@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from eggshard.errors import EggshardError, EggshardWarning
+from eggshard.errors import EggshardError, FallbackWarning
 from eggshard.triton.frequencies import USUAL, Frequencies
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.layout_costs import LayoutCostModel
@@ -37,6 +37,6 @@ def optimize(
             module_of(plan.kernel)
     except Exception as error:  # whatever it was, the kernel that came in is still right
         what = str(error) if isinstance(error, EggshardError) else f"{type(error).__name__}: {error}"
-        warnings.warn(f"the kernel keeps its layouts: {what}", EggshardWarning, stacklevel=2)
+        warnings.warn(f"the kernel keeps its layouts: {what}", FallbackWarning, stacklevel=2)
         return given_plan(given, cost_model, assumed)
     return plan

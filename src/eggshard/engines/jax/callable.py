@@ -25,7 +25,7 @@ from eggshard.engines.jax.meshes import (
     usual_mesh,
 )
 from eggshard.engines.jax.specs import spec_of, trimmed
-from eggshard.errors import EggshardWarning, LoweringError
+from eggshard.errors import FallbackWarning, LoweringError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.frontends.protocol import CallingConvention
 from eggshard.ops.calls.opaque import partitions_itself
@@ -316,7 +316,7 @@ def _device_module(plan: PlanRecord, convention: JaxCallingConvention) -> Device
     if by_xla:
         warnings.warn(
             f"{convention.name} calls a function that partitions itself (jax.custom_partitioning), which XLA takes in "
-            "no plan: it runs as XLA partitions it", EggshardWarning, stacklevel=2)
+            "no plan: it runs as XLA partitions it", FallbackWarning, stacklevel=2)
 
     @cache
     def text(platform: str) -> str:

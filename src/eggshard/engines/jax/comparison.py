@@ -23,7 +23,7 @@ from eggshard.hlo.xla_program import compile_by_xla
 from eggshard.limits import Guard
 from eggshard.program.mesh import Mesh
 from eggshard.steps.control_steps import UNKNOWN_TRIPS
-from eggshard.tables import duration, render, size
+from eggshard.tables import Shown, duration, render, size
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
@@ -60,8 +60,8 @@ class CompiledFigures:
         return self.communication + self.compute
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """A plan beside XLA's own program, both compiled for the devices at hand; printed as a table.
 
     Both are counted from their compiled text by the same reader and priced by the plan's cost model, so differences to

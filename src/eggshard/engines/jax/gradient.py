@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.interpreters import ad
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 
 from eggshard.emit.jax_linear import LinearMap, apply_linear
 from eggshard.engines.jax.caches import LruCache
@@ -62,9 +62,9 @@ jax.tree_util.register_dataclass(Residuals, data_fields=["pullback"], meta_field
 
 
 def with_gradient(function: Planned, static: Any, tree: Any) -> Callable[..., Any]:
-    """The function of the dynamic leaves alone, differentiable in reverse mode by planned programs.
+    """The function of the dynamic leaves alone, differentiable by planned programs.
 
-    Its tangents are a linear map that has nothing but a transpose; TransformationError in forward mode.
+    Its tangents are a linear map, whose transpose is the backward program.
     """
     gradient = _Gradient(function, static, tree)
     differentiable: Any = jax.custom_jvp(gradient.primal)
@@ -78,6 +78,7 @@ class _Gradient:
         self.function, self.static, self.tree = function, static, tree
         self._forward: LruCache[Planned] = LruCache(function.cache_size)
         self._backward: LruCache[Planned] = LruCache(function.cache_size)
+        self._tangents: LruCache[Planned] = LruCache(function.cache_size)
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         return self.function.rebuild(self.static, jax.tree.unflatten(self.tree, leaves))
@@ -105,7 +106,11 @@ class _Gradient:
             found = self.backward(jax.tree.unflatten(tree, given), jax.tree.unflatten(out_tree, every))
             return [c for c, w in zip(found, wanted, strict=True) if w]
 
-        map_ = LinearMap(self.function.__name__, len(given), tuple(types[i] for i in varying), transpose)
+        def evaluate(given: Sequence[Any], moving: Sequence[Any]) -> Sequence[Any]:
+            found = self.tangents(jax.tree.unflatten(tree, given), moving, out_tree, tuple(types))
+            return [_typed(t, types[i]) for t, i in zip(found, varying, strict=True)]
+
+        map_ = LinearMap(self.function.__name__, len(given), tuple(types[i] for i in varying), transpose, evaluate)
         moving = [t for t, w in zip(tangents, wanted, strict=True) if w]
         found = iter(apply_linear(map_, given, moving))
         every = [np.zeros(t.shape, t.dtype) if t.dtype == jax.dtypes.float0 else next(found) for t in types]
@@ -128,6 +133,31 @@ class _Gradient:
         nonzero = [c for c, z in zip(given, zeros, strict=True) if z is None]
         found = iter(program(residuals.pullback, nonzero))
         return tuple(next(found) if w else None for w in residuals.wanted)
+
+    def tangents(self, residuals: Residuals, moving: Sequence[Any], tree: Any, types: tuple[Any, ...]) -> list[Any]:
+        """The tangents of the results that have any, for those of the wanted leaves: the pullback's own transpose.
+
+        tree and types: of the results' tangents.
+        """
+        program = self._tangents.get((tree, types), lambda: self._tangents_program(tree, types))
+        found: list[Any] = program(residuals.pullback, list(moving))
+        return found
+
+    def _tangents_program(self, tree: Any, types: tuple[Any, ...]) -> Planned:
+        varying = [i for i, type_ in enumerate(types) if type_.dtype != jax.dtypes.float0]
+
+        def tangents(pullback: Any, moving: list[Any]) -> Any:
+            def backward(cotangents: list[Any]) -> Any:
+                every = [_zeros(t.shape, t.dtype) for t in types]
+                for i, cotangent in zip(varying, cotangents, strict=True):
+                    every[i] = cotangent
+                return list(pullback(jax.tree.unflatten(tree, every)))
+
+            given = [jax.ShapeDtypeStruct(types[i].shape, types[i].dtype) for i in varying]
+            (found,) = jax.linear_transpose(backward, given)(moving)
+            return found
+
+        return self._jit(tangents, "tangents", {})
 
     def _forward_program(self, leaves: Sequence[Any], wanted: tuple[bool, ...]) -> Planned:
         def forward(*leaves: Any) -> Any:
@@ -176,3 +206,9 @@ def _zero_type(cotangent: Any) -> tuple[tuple[int, ...], Any] | None:
 
 def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.zeros(shape, dtype) if dtype == jax.dtypes.float0 else jax.numpy.zeros(shape, dtype)
+
+
+def _typed(value: Any, type_: Any) -> Any:
+    """A value at the sharding that its type states, as types of meshes with explicit axes do."""
+    stated = type_.sharding
+    return jax.sharding.reshard(value, stated) if AxisType.Explicit in stated.mesh.axis_types else value

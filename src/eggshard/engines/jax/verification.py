@@ -18,13 +18,14 @@ from eggshard.ops.evaluate import evaluate_program
 from eggshard.ops.widening import evaluation_bytes, jumps, widened, widened_arrays
 from eggshard.program.program import Program
 from eggshard.program.types import TensorType, is_float, numpy_dtype
+from eggshard.tables import Shown
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(Shown):
     """What was compared: per engine the judgement of every output, or why it was skipped.
 
     fixed: why rounding was taken for what it is of any program, where it could not be measured; else empty.

@@ -17,7 +17,7 @@ from rich.table import Table
 from eggshard.engines.workspace.layout import Layout
 from eggshard.engines.workspace.requests import LINE, Request
 from eggshard.errors import WorkspaceError
-from eggshard.tables import render
+from eggshard.tables import Shown, render
 
 
 class Apart(NamedTuple):
@@ -37,8 +37,8 @@ class Obligation(NamedTuple):
     how: str
 
 
-@dataclass(frozen=True)
-class Proof:
+@dataclass(frozen=True, repr=False)
+class Proof(Shown):
     """The obligations of a layout. Iterate over it for each of them; print it for a table of them.
 
     used: the names that users address. instants: what is done at each, for messages.

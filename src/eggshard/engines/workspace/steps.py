@@ -16,6 +16,7 @@ from eggshard.engines.workspace.obligations import Apart, Proof, prove
 from eggshard.engines.workspace.requests import Lifetime, Request
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Step, StepPlan
+from eggshard.tables import Shown
 
 #: Where a program lies within another: () is the whole, (7, "body") the body of the loop at step 7, (9, "branch", 0)
 #: the first branch of step 9; paths of programs within these go on.
@@ -51,8 +52,8 @@ def staging_name(path: Path, step: int, index: int) -> str:
     return f"{_prefix(path)}{step}.staging.{index}"
 
 
-@dataclass(frozen=True)
-class PlanWorkspace:
+@dataclass(frozen=True, repr=False)
+class PlanWorkspace(Shown):
     """Where everything that a device program touches lies in a device's slice.
 
     homes: per program, and each of its values, the name of the request that holds it. Inputs of a loop's condition

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count, takewhile
 
-from eggshard.errors import EggshardError, EggshardWarning, ShardingError
+from eggshard.errors import EggshardError, FallbackWarning, ShardingError
 from eggshard.ops.module_text import PRINTED_REGIONS
 from eggshard.planner.propagation.convergence import Propagation
 from eggshard.planner.propagation.draft import CONSTRAINT, MANUAL, DraftOp, draft_of, fully_open, within
@@ -52,7 +52,7 @@ def propagated(program: Program) -> Propagated:
         try:
             inputs = inside.propagate(program)
         except EggshardError as error:
-            warnings.warn(f"Shardy's propagation failed, so only stated shardings are used: {error}", EggshardWarning,
+            warnings.warn(f"Shardy's propagation failed, so only stated shardings are used: {error}", FallbackWarning,
                           stacklevel=2)
         else:
             for v, sharding in zip(region.inputs, inputs, strict=True):

@@ -1,6 +1,6 @@
 "use strict";
 // The plan's data: read once, with accessors that put texts back.
-const E = { data: null, listeners: {}, state: { step: -1, tab: "graph" } };
+const E = { data: null, listeners: {}, state: { step: -1, tab: "overview" } };
 
 E.load = async function () {
   const coded = document.getElementById("data").textContent;
@@ -70,9 +70,12 @@ E.searchable = function (i) {
     if (E.data.values[v][4] >= 0) words.push(E.text(E.data.values[v][4]));
   }
   for (const d of s.decisions[i])
-    for (const [rule] of E.data.reasons.decisions[d][7]) words.push(E.data.reasons.texts[rule]);
+    for (const [rule] of E.data.reasons.decisions[d][7]) words.push(E.data.reasons.texts[rule], E.ruleText(E.data.reasons.texts[rule]));
   return words.join(" \n").toLowerCase();
 };
+
+// What a rule did, in words; of rules that have none, the name.
+E.ruleText = (name) => E.data.words[name] || name;
 
 // A decision with its alternatives, texts put back (plan/reasons.py, packed).
 E.decision = function (n) {

@@ -187,7 +187,7 @@ E.whatElse = function (decision) {
           },
           a.what,
         ),
-        a.rules.length ? E.el("div", { class: "note" }, "by rule " + a.rules.join(", ")) : "",
+        a.rules.length ? E.el("div", { class: "note" }, [...new Set(a.rules.map(E.ruleText))].join("; ")) : "",
       ),
       E.el("td", { class: "number more" }, (a.least ? "\u2265 " : "+") + E.price(Math.max(0, a.change))),
       E.el("td", { class: "number" }, "+" + E.price(Math.max(0, a.held))),

@@ -63,7 +63,11 @@ E.Graph = class {
     this.zoom = d3
       .zoom()
       .scaleExtent([0.02, 4])
-      .on("zoom", (e) => this.canvas.attr("transform", e.transform));
+      .on("zoom", (e) => {
+        this.canvas.attr("transform", e.transform);
+        // Below 11 pixels text is left out; titles tell it.
+        this.svg.classed("far", 11 * e.transform.k < 11 - 1e-3);
+      });
     this.svg.call(this.zoom).on("dblclick.zoom", null);
     this.svg.on("keydown", (e) => this.key(e));
     this.open.add(this.root);
@@ -183,7 +187,7 @@ E.Graph = class {
       const lines = this.lines(n);
       n.lines = lines;
       g.setNode(n.id, {
-        width: Math.max(70, d3.max(lines, (l, k) => l.length * (k ? 6.1 : 7)) + 16),
+        width: Math.max(70, d3.max(lines, (l, k) => l.length * (k ? 6.4 : 7)) + 16),
         height: 12 + 15 * lines.length,
       });
     }
@@ -305,11 +309,12 @@ E.Graph = class {
           .append("tspan")
           .attr("x", 0)
           .attr("y", -n.height / 2 + 17 + 15 * k)
-          .attr("font-size", k ? 10.5 : 12)
+          .attr("font-size", k ? 11 : 12)
           .text(l),
       );
     });
     this.size = [g.graph().width, g.graph().height];
+    this.middle = d3.least(nodes, (n) => n.y)?.x ?? 0; // of the topmost node
     const closed = nodes.filter((n) => n.node && n.node.step === undefined).length;
     this.note.textContent = closed
       ? `${closed} of ${nodes.length} nodes are closed parts: Enter or click opens one`
@@ -389,18 +394,18 @@ E.Graph = class {
   fit() {
     const [w, h] = this.area(),
       [gw, gh] = this.size,
-      k = Math.max(Math.min(1.1, (w - 20) / gw, Math.max((h - 20) / gh, 0.45)), 0.05);
+      k = Math.max(Math.min(1.1, (w - 20) / gw, (h - 20) / gh), 1); // large graphs go beyond the view, and are moved
     const tall = gh * k > h;
     this.svg.call(
       this.zoom.transform,
-      d3.zoomIdentity.translate((w - gw * k) / 2, tall ? 8 : (h - gh * k) / 2).scale(k),
+      d3.zoomIdentity.translate(gw * k > w ? Math.min(8, w / 2 - this.middle * k) : (w - gw * k) / 2, tall ? 8 : (h - gh * k) / 2).scale(k),
     );
   }
   center(id) {
     const n = this.placed.get(id);
     if (!n) return;
     const [w, h] = this.area(),
-      k = Math.max(d3.zoomTransform(this.svg.node()).k, 0.75);
+      k = Math.max(d3.zoomTransform(this.svg.node()).k, 1);
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(w / 2 - n.x * k, h / 2 - n.y * k).scale(k));
   }
 };

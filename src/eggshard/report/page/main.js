@@ -1,6 +1,7 @@
 "use strict";
 // Puts the page together: header, filters, views, keys. Views are made when they are first looked at.
 E.views = [
+  ["overview", "Overview", E.overview],
   [
     "graph",
     "Graph",
@@ -191,7 +192,7 @@ E.theme = function (dark) {
 
 E.keys = [
   ["/", "search"],
-  ["1 \u2013 7", "views"],
+  ["1 \u2013 8", "views"],
   ["j, k", "next and previous step"],
   ["d", "details of the step"],
   ["t", "light or dark"],
@@ -259,6 +260,7 @@ E.help = function () {
 E.key = function (e) {
   const typing = e.target.matches("input, select, textarea") || document.getElementById("help").open;
   if (e.key === "Escape" && e.target.id === "search") {
+    E.search(""); // browsers empty the field
     e.target.blur();
     return;
   }
@@ -310,7 +312,7 @@ E.start = async function () {
   });
   E.filter();
   E.details(-1);
-  E.show("graph");
+  E.show("overview");
   performance.mark("ready");
   document.documentElement.dataset.ready = "true";
 };

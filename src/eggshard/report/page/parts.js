@@ -3,8 +3,12 @@
 E.parts = function () {
   const FEW = 120,
     leaf = (i) => ({ step: i, start: i, count: 1 });
-  const cut = (label, start, count) => {
+  const cut = (label, start, count, within) => {
     const node = { label, start, count, children: null };
+    if (within && within.length) {
+      node.make = () => folded(within.map((run) => cut(...run)));
+      return node;
+    }
     // The programs in a loop or branch are a part each, behind its step.
     node.make = () => {
       const items = E.outermost(start, count).flatMap((i) => [
@@ -22,29 +26,33 @@ E.parts = function () {
     };
     return node;
   };
-  let nodes = E.data.groups.map(([name, start, count]) => cut(name, start, count));
+  const nodes = E.data.groups.map((run) => cut(...run));
   if (nodes.length === 1) return Object.assign(nodes[0], { label: "all steps" });
+  return { label: "all steps", start: 0, count: E.count, children: folded(nodes) };
+
   // Equal parts in a row are one node: the layers of a model.
-  const runs = [];
-  for (const node of nodes) {
-    const run = runs[runs.length - 1];
-    if (run && run[0].count === node.count) run.push(node);
-    else runs.push([node]);
-  }
-  nodes = runs.flatMap((run) =>
-    run.length < 4
-      ? run
-      : [E.bundle(run, `${run.length} equal parts: ${run[0].label} \u2026 ${run[run.length - 1].label}`)],
-  );
-  while (nodes.length > 60) {
-    const parts = [];
-    for (let k = 0; k < nodes.length; k += 12) {
-      const some = nodes.slice(k, k + 12);
-      parts.push(E.bundle(some, `${some[0].label} \u2026 ${some[some.length - 1].label}`));
+  function folded(nodes) {
+    const runs = [];
+    for (const node of nodes) {
+      const run = runs[runs.length - 1];
+      if (run && run[0].count === node.count) run.push(node);
+      else runs.push([node]);
     }
-    nodes = parts;
+    nodes = runs.flatMap((run) =>
+      run.length < 4
+        ? run
+        : [E.bundle(run, `${run.length} equal parts: ${run[0].label} \u2026 ${run[run.length - 1].label}`)],
+    );
+    while (nodes.length > 60) {
+      const parts = [];
+      for (let k = 0; k < nodes.length; k += 12) {
+        const some = nodes.slice(k, k + 12);
+        parts.push(E.bundle(some, `${some[0].label} \u2026 ${some[some.length - 1].label}`));
+      }
+      nodes = parts;
+    }
+    return nodes;
   }
-  return { label: "all steps", start: 0, count: E.count, children: nodes };
 };
 
 // Nodes in a row as one.

@@ -59,7 +59,7 @@ E.collectives = function (panel) {
     .sort((a, b) => E.seconds(b) - E.seconds(a))
     .slice(0, 200);
   box.append(
-    E.el("h3", {}, "The dearest"),
+    E.el("h2", {}, "The dearest"),
     E.table(
       "",
       [
@@ -336,6 +336,7 @@ E.found = function (panel) {
         "",
         [
           ["rule", (r) => r[0]],
+          ["what it does", (r) => E.ruleText(r[0])],
           ["matches", (r) => String(r[1]), true],
         ],
         rules,

@@ -36,7 +36,7 @@ E.Timeline = class {
     }
     this.ends = E.data.groups.map(([, start, count]) => d3.max(E.outermost(start, count), (i) => E.data.steps.end[i]));
     this.canvas.style.height = 46 + 34 + this.memory + this.lanes.length * Math.min(80, Math.max(30, 320 / this.lanes.length)) + "px";
-    panel.append(this.bar, this.canvas, this.parts());
+    panel.append(this.bar, this.legend(), this.canvas, this.parts());
     this.x = d3.scaleLinear().domain([0, E.data.makespan || 1]);
     this.zoom = d3
       .zoom()
@@ -75,53 +75,28 @@ E.Timeline = class {
   parts() {
     const s = E.data.steps,
       total = E.data.makespan || 1;
-    const rows = E.data.groups.map(([name, start, count]) => {
-      const range = E.outermost(start, count),
-        sends = range.filter((i) => E.bytes(i));
-      return {
-        name,
-        start,
-        count,
-        seconds: d3.sum(range, E.seconds),
-        sends: d3.range(start, start + count).filter((i) => E.kind(i) === "collective").length,
-        sending: d3.sum(sends, E.seconds),
-        bytes: d3.sum(sends, E.bytes),
-      };
+    return E.partsTable((r) => {
+      const a = s.start[r.start],
+        b = d3.max(E.outermost(r.start, r.count), (i) => s.end[i]);
+      if (b > a)
+        this.select
+          .call(this.zoom.transform, d3.zoomIdentity)
+          .call(this.zoom.scaleTo, Math.max(1, (0.8 * total) / (b - a)))
+          .call(this.zoom.translateTo, this.x((a + b) / 2), 0);
+      E.select(r.start, "parts");
     });
-    const most = d3.max(rows, (r) => r.seconds) || 1;
-    const share = (r) =>
-      E.el(
-        "span",
-        { class: "share", style: `width:${(140 * r.seconds) / most}px`, title: "communication and all of it" },
-        E.el("span", { style: `width:${(100 * r.sending) / (r.seconds || 1)}%` }),
-      );
+  }
+
+  // What colours mean, as far as the plan has them.
+  legend() {
+    const shown = [...new Set(d3.range(E.count).map(E.kind))].filter((kind) => kind !== "view");
     return E.el(
-      "div",
-      { class: "pad" },
-      E.table(
-        "Parts of the plan; choosing one goes there.",
-        [
-          ["part", (r) => r.name],
-          ["steps", (r) => String(r.count), true],
-          ["time", (r) => E.price(r.seconds), true],
-          ["of the plan", (r) => `${((100 * r.seconds) / total).toFixed(1)} %`, true],
-          ["", share],
-          ["communication", (r) => E.price(r.sending), true],
-          ["collectives", (r) => String(r.sends), true],
-          ["received", (r) => (r.bytes ? E.size(r.bytes) : "\u2013"), true],
-        ],
-        rows,
-        (r) => {
-          const a = s.start[r.start],
-            b = d3.max(E.outermost(r.start, r.count), (i) => s.end[i]);
-          if (b > a)
-            this.select
-              .call(this.zoom.transform, d3.zoomIdentity)
-              .call(this.zoom.scaleTo, Math.max(1, (0.8 * total) / (b - a)))
-              .call(this.zoom.translateTo, this.x((a + b) / 2), 0);
-          E.select(r.start, "parts");
-        },
-      ),
+      "p",
+      { class: "legend beside" },
+      ...shown.map((kind) => E.el("span", { class: "key" }, E.el("span", { class: "dot " + kind }), kind)),
+      E.data.steps.lanes.some((lanes) => lanes.length > 1)
+        ? E.el("span", { class: "key" }, E.el("span", { class: "dot waits" }), "computing waits for a collective")
+        : null,
     );
   }
 
@@ -191,7 +166,8 @@ E.Timeline = class {
         }
       });
     }
-    const colours = Object.fromEntries(["collective", "compute", "move", "control", "view"].map((n) => [n, colour(n)]));
+    const kinds = ["collective", "compute", "move", "control", "view"],
+      colours = { ...Object.fromEntries(kinds.map((n) => [n, colour(n)])), waits: colour("soft") };
     const last = new Map();
     this.held(c, x, top + this.lanes.length * each, colour);
     for (let i = 0; i < E.count; i++) {
@@ -210,6 +186,12 @@ E.Timeline = class {
           c.fillRect(a - 0.5, top + lane * each + inset, Math.max(1.2, b - a + 0.5), each - inset - 3);
         }
         c.globalAlpha = E.mask[i] ? 1 : 0.15;
+        if (lane === 0 && s.lanes[i].length > 1) {
+          // It is drawn on its link. Here computing waits.
+          c.fillStyle = colours.waits;
+          c.fillRect(a, top + lane * each + each / 2 - 1 + inset / 2, Math.max(0.7, b - a), 2);
+          continue;
+        }
         c.fillStyle = colours[E.kind(i)];
         c.fillRect(a, top + lane * each + 3 + inset, Math.max(0.7, b - a - (b - a > 4 ? 1 : 0)), each - 6 - inset);
         if (b - a > 46) {
@@ -245,7 +227,12 @@ E.Timeline = class {
     this.lanes.forEach((name, n) => {
       c.fillText(name, 10, top + n * each + each / 2);
     });
-    c.fillText("held", 10, top + this.lanes.length * each + this.memory / 2);
+    const low = top + this.lanes.length * each;
+    c.fillText("held", 10, low + this.memory / 2);
+    c.textAlign = "right";
+    c.fillText(E.size(this.most), 86, low + 11);
+    c.fillText("0", 86, low + this.memory - 5);
+    c.textAlign = "left";
     const y = top + this.lanes.length * each + this.memory + 4;
     c.strokeStyle = c.fillStyle = colour("soft");
     c.lineWidth = 1;

@@ -67,7 +67,7 @@ E.table = function (caption, columns, rows, onrow) {
     );
     return E.el("tr", {}, ...cells);
   });
-  const head = columns.map(([title, , number]) => E.el("th", { scope: "col", class: number ? "number" : null }, title));
+  const head = columns.map(([title, , number]) => title ? E.el("th", { scope: "col", class: number ? "number" : null }, title) : E.el("td"));
   return E.el(
     "table",
     {},

@@ -9,7 +9,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.costmodel import AlphaBeta, CostModel, Messages, WireBytes
-from eggshard.errors import EggshardWarning, LimitError, ProgramError, ShardingError
+from eggshard.errors import FallbackWarning, LateWarning, LimitError, ProgramError, ShardingError
 from eggshard.limits import Limits
 from eggshard.program.placement import Placement
 from eggshard.shardy.module import ShardyModule, callee, maker, symbol
@@ -53,10 +53,10 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = 
         plans = [(f, _planned(context, f)) for f in module.functions if len(f.regions[0].blocks)]
     except (ProgramError, ShardingError, LimitError) as error:
         reshard_op_by_op(module)
-        warnings.warn(f"reshards are decided on op by op: {error}", EggshardWarning, stacklevel=3)
+        warnings.warn(f"reshards are decided on op by op: {error}", FallbackWarning, stacklevel=3)
         return
     if context.deadline.missed:
-        warnings.warn("the clock ended the search for reshards: another run may find others", EggshardWarning,
+        warnings.warn("the clock ended the search for reshards: another run may find others", LateWarning,
                       stacklevel=3)
     original = module.text()
     for function, plan in plans:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from eggshard.costmodel.topologies import Fabric, FatTree, FullMesh, Switch, Torus
+from eggshard.costmodel.machines.topologies import Fabric, FatTree, FullMesh, Switch, Torus
 
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL = "all-gather", "reduce-scatter", "all-reduce", "all-to-all"
 #: The kinds that have algorithms; all others that communicate are permutes.

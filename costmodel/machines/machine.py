@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from eggshard.costmodel import algorithms
-from eggshard.costmodel.algorithms import Span
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.combining import Combinable
 from eggshard.costmodel.compute import Compute, check_spill, spilled
+from eggshard.costmodel.machines import algorithms
+from eggshard.costmodel.machines.algorithms import Span
+from eggshard.costmodel.machines.topologies import Fabric, Torus
 from eggshard.costmodel.positions import Extents, Positions
 from eggshard.costmodel.protocol import StepInfo
-from eggshard.costmodel.topologies import Fabric, Torus
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 

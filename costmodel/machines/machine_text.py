@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from eggshard.costmodel.compute import Compute
-from eggshard.costmodel.machine import Level, Machine, Protocol
+from eggshard.costmodel.machines.machine import Level, Machine, Protocol
 
 
 def to_toml(machine: Machine, comment: str = "") -> str:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from eggshard.costmodel.compute import Compute
-from eggshard.costmodel.machine import Level, Machine, Protocol
-from eggshard.costmodel.topologies import FABRICS
+from eggshard.costmodel.machines.machine import Level, Machine, Protocol
+from eggshard.costmodel.machines.topologies import FABRICS
 from eggshard.errors import CostModelError
 
 _PRESETS = "presets"

@@ -1,0 +1,1 @@
+"""Machines: levels of links with their topologies, what collectives take on them, files that hold their constants."""
