@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test test-all test-kernels demo bench docs
+.PHONY: help setup lint test test-all test-kernels test-jax demo bench docs
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,11 +33,22 @@ test: $(INSTALLED) ## Run lint and every test that is not marked slow.
 	$(PYTEST) -m "not slow" $(ARGS) || status=1; \
 	exit $$status
 
-test-all: $(INSTALLED) ## Run lint and every test.
+test-all: $(INSTALLED) ## Run lint and every test, and those that meet JAX under the version before.
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=1; \
 	$(PYTEST) $(ARGS) || status=1; \
+	$(MAKE) --no-print-directory test-jax || status=1; \
 	exit $$status
+
+# The version of JAX before the newest that works; `python -m bench installs` makes a first plan under others.
+JAX ?= 0.9.2
+# The tests that meet JAX's interfaces.
+JAX_TESTS := tests/test_jit.py tests/test_jit_as_jax.py tests/test_api.py tests/frontends tests/engines/jax tests/emit tests/hlo
+
+test-jax: ## Run the tests that meet JAX under another version, e.g. JAX=0.8.0.
+	@$(MAKE) --no-print-directory setup VENV=.venv-jax-$(JAX)
+	@.venv-jax-$(JAX)/bin/python -m pip install --quiet --disable-pip-version-check jax==$(JAX) jaxlib==$(JAX)
+	@.venv-jax-$(JAX)/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(JAX_TESTS) $(ARGS)
 
 # Each multiplies matrices in an order of its own, and so do two threads: what is tested holds for every rounding.
 KERNELS := SkylakeX Haswell Sandybridge Nehalem

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
 
+#: The part of a price below which what is hidden is rounding.
+_ROUNDED = 1e-9
+
 #: A step in a few words.
 what: Handlers[str] = Handlers("naming in tables")
 
@@ -117,7 +120,7 @@ def headline(plan: PlanRecord) -> str:
     how = f"search: {plan.search.method}" + (", exact" if plan.search.exact else ", sums may be reassociated")
     price = plan.unit.text
     counted = "" if plan.unit == SECONDS else f"; {sum(c.values())} collectives, {plan.flops:.4g} flops per device"
-    hidden = f" - {price(plan.cost.hidden)} hidden" if plan.cost.hidden > 1e-9 * plan.cost.total else ""
+    hidden = f" - {price(plan.cost.hidden)} hidden" if plan.cost.hidden > _ROUNDED * plan.cost.total else ""
     lines = [
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)} for {priced_for(plan)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",
@@ -185,12 +188,21 @@ def table_rows(plan: PlanRecord) -> list[tuple[str, ...]]:
             rows.append((f"{i}-{row[-1]}", f"{len(row)} local steps", "-", "", "", "-", plan.unit.text(seconds), ""))
             continue
         rows.append((
-            str(i), what(step.action), over(step.action) or "-", " ".join(names[v] for v in step.operands),
+            str(i), what(step.action) + _issued(step.action), over(step.action) or "-",
+            " ".join(names[v] for v in step.operands),
             " ".join(f"%{v}:{'x'.join(map(str, types[v].shape)) or 'scalar'} {types[v].dtype}" for v in step.results),
             size(float(received[i].max())) if step.action.messages else "-", plan.unit.text(plan.prices[i]),
             sentences(step.why),
         ))
     return rows
+
+
+def _issued(action: Action) -> str:
+    """The collectives of a step that are not told by its name: those of a loop's runs, or of an exchange."""
+    if action.collectives in ({}, {action.kind: 1}):
+        return ""
+    times = f"{action.trips} times, " if isinstance(action, Loop) else ""
+    return f" ({times}{', '.join(f'{n} {kind}' for kind, n in action.collectives.items())})"
 
 
 def schedule_table(schedule: Schedule, steps: Sequence[Step], unit: Unit = SECONDS) -> str:
@@ -223,7 +235,7 @@ def explain(plan: PlanRecord) -> str:
     table.add_row("wire bytes, step by step", *(size(p.serial_bytes) for p in compared.values()))
     table.add_row("collectives", *(str(sum(p.collectives.values())) for p in compared.values()))
     table.add_row(plan.unit.header, *(p.unit.text(p.cost.total) for p in compared.values()))
-    if any(p.cost.hidden for p in compared.values()):
+    if any(p.cost.hidden > _ROUNDED * p.cost.total for p in compared.values()):
         table.add_row("communication hidden", *(p.unit.text(p.cost.hidden) for p in compared.values()))
     table.add_row("flops per device", *(f"{p.flops:.4g}" for p in compared.values()))
     s = plan.search
@@ -234,7 +246,7 @@ def explain(plan: PlanRecord) -> str:
     used = sorted({w for step in plan.steps for w in step.why if w in s.rules})
     lines += ["rules used:" if used else "rules used: none", *(f"  {name}: {sentence(name)}" for name in used)]
     lines += _methods(plan)
-    if plan.cost.hidden:
+    if plan.cost.hidden > _ROUNDED * plan.cost.total:
         lines += ["", schedule_table(plan.schedule, plan.steps, plan.unit)]
     return "\n".join(lines)
 

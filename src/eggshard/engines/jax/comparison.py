@@ -125,7 +125,7 @@ def comparison_table(comparison: Comparison) -> str:
     row("wire bytes, busiest device", plan.busiest_device_bytes, xla.busiest_device_bytes, size)
     for kind in sorted({*plan.collectives, *xla.collectives}):
         row(kind, plan.collectives.get(kind, 0), xla.collectives.get(kind, 0), "{:.0f}".format)
-    row(f"modelled {comparison.modelled}", plan.modelled_seconds, xla.modelled_seconds, price)
+    row(f"modelled {comparison.modelled}, as compiled", plan.modelled_seconds, xla.modelled_seconds, price)
     row("  communication", plan.communication, xla.communication, price)
     row("  compute", plan.compute, xla.compute, price)
     row("flops", plan.flops, xla.flops, "{:.4g}".format)
@@ -136,7 +136,8 @@ def comparison_table(comparison: Comparison) -> str:
     return "\n".join([
         f"{comparison.name}: the plan and XLA's own program, compiled (per device)",
         render(table),
-        f"predicted for the plan: {size(comparison.predicted_bytes)}, {price(comparison.predicted_seconds)}",
+        f"predicted for the plan before it was compiled: {size(comparison.predicted_bytes)}, "
+        f"{price(comparison.predicted_seconds)}",
     ])
 
 

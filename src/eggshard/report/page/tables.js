@@ -202,7 +202,7 @@ E.compare = function (panel) {
     const rows = [
       ["wire bytes, step by step", "wire_bytes", E.size],
       ["wire bytes, busiest device", "busiest_device_bytes", E.size],
-      ["modelled time", "modelled_seconds", E.price],
+      ["modelled time, as compiled", "modelled_seconds", E.price],
       ["  communication", "communication", E.price],
       ["  compute", "compute", E.price],
       ["flops", "flops", E.count3],
