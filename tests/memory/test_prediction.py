@@ -13,7 +13,7 @@ from bench.peers import compile_text
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
-from eggshard.memory.prediction import predicted
+from eggshard.memory.prediction import fits, predicted
 from eggshard.memory.xla_cpu.fusion import fused
 from eggshard.memory.xla_cpu.instructions import instructions
 from eggshard.memory.xla_cpu.packing import Lives
@@ -212,3 +212,12 @@ def test_all_reductions_that_others_make_wait_for_each_other_are_not_joined() ->
     (last,) = out.emit(AllReduce(("x",), "add"), (doubled(free),))
     # The two along x become one, which waits for `free`; then `free` cannot wait for what `waits` needs.
     assert predicted(out.build((waits, last))).temporaries > 0
+
+
+@pytest.mark.parametrize("define", [chain, product, gathered])
+@pytest.mark.parametrize("times", [0.5, 1, 3, 100])
+def test_what_fits_is_what_is_predicted(define: Callable[[es.ProgramBuilder], None], times: float) -> None:
+    b = builder()
+    define(b)
+    plan = es.optimize(b.build(), cost_model="alpha-beta")
+    assert fits(plan, int(times * plan.memory.peak)) == (times >= 1)

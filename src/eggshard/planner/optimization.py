@@ -25,7 +25,7 @@ from eggshard.errors import (
 )
 from eggshard.frontends import frontend_of
 from eggshard.limits import Deadline, Limits
-from eggshard.memory.prediction import memory_of
+from eggshard.memory.prediction import fits, memory_of
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.plan.record import PlanRecord, Search
 from eggshard.planner import pipeline
@@ -252,7 +252,7 @@ def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Schedul
     from eggshard.memory.search import cheapest_within
     from eggshard.planner.memory_bound import least_held
 
-    if memory_of(plan).peak <= memory_limit:
+    if fits(plan, memory_limit):
         return plan
     least = memory_of(plan).arguments + outputs
     held = least_held(searched.graph, searched.encoding) if searched else 0

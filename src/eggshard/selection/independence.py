@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 
 from eggshard.selection.problem import Problem
 
@@ -39,14 +40,41 @@ def _closed(needs: Sequence[Sequence[Sequence[int]]], bit: dict[int, int], start
             for d in way:
                 users[d].add(c)
     found = [start] * len(needs)
-    waiting = dict.fromkeys(range(len(needs)))
+    order = _operands_first(needs)  # so that most classes are looked at once
+    place = {c: i for i, c in enumerate(order)}
+    waiting = list(range(len(order)))  # places, a heap
+    queued = set(waiting)
     while waiting:
-        c = waiting.popitem()[0]
+        i = heappop(waiting)
+        queued.discard(i)
+        c = order[i]
         bits = bit.get(c, 0) | joined([[found[d] for d in way] for way in needs[c]])
         if bits != found[c]:
             found[c] = bits
-            waiting.update(dict.fromkeys(users[c]))
+            for user in users[c]:
+                if place[user] not in queued:
+                    queued.add(place[user])
+                    heappush(waiting, place[user])
     return found
+
+
+def _operands_first(needs: Sequence[Sequence[Sequence[int]]]) -> list[int]:
+    """All classes, each after those that it needs, but where these need it, too."""
+    order: list[int] = []
+    seen = [False] * len(needs)
+    for root in range(len(needs)):
+        stack = [] if seen[root] else [(root, iter([d for way in needs[root] for d in way]))]
+        seen[root] = True
+        while stack:
+            c, rest = stack[-1]
+            following = next((d for d in rest if not seen[d]), None)
+            if following is None:
+                order.append(c)
+                stack.pop()
+            else:
+                seen[following] = True
+                stack.append((following, iter([d for way in needs[following] for d in way])))
+    return order
 
 
 def _union(sets: Iterable[int]) -> int:
