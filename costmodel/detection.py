@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,9 @@ def named(name: str) -> CostModel:
         return preset(name)
     if name.endswith(".toml") or os.sep in name:
         return load(name)
-    raise CostModelError(
-        f"there is no cost model {name!r}; there are {', '.join(_OTHERS)}, detected, {', '.join(presets())}, and files "
-        "of machines (.toml)"
-    )
+    known = [*_OTHERS, "detected", *presets()]
+    spelled = {made.__name__.lower(): other for other, made in _OTHERS.items()} | {other: other for other in known}
+    near = get_close_matches(name.lower(), spelled, n=1)
+    meant = f"; did you mean {spelled[near[0]]!r}?" if near else "."
+    raise CostModelError(f"there is no cost model {name!r}{meant} There are {', '.join(known)}, and files of machines "
+                         "(.toml)")

@@ -64,8 +64,8 @@ class Pricer:
             raise CostModelError(f"{model.__name__} is a class; give an instance, {model.__name__}()")
         if not callable(getattr(model, "seconds", None)):
             raise CostModelError(
-                f"{model!r} is no cost model: it has no method seconds(step); eggshard.costmodel has AlphaBeta, e.g. "
-                "preset('h100-node'), WireBytes and Messages"
+                f"{model!r} is no cost model: it has no method seconds(step); give one by name, such as "
+                "'h100-node', or one of eggshard.costmodel, such as AlphaBeta() or WireBytes()"
             )
         self.model, self.mesh = model, mesh
         #: The part of a collective's seconds that computing can hide.

@@ -10,7 +10,7 @@ others say.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -95,10 +95,18 @@ def _complete(data: dict[str, Any], where: str, above: tuple[str, ...]) -> dict[
         text = path.read_text(encoding="utf-8")
     known = _complete(_table(text, base), base, (*above, base))
     merged = {**known, **data}
-    merged["levels"] = [*known.get("levels", ()), *data.get("levels", ())]
+    merged["levels"] = _levels(_tables(known, "levels", base), _tables(data, "levels", where))
     merged["sources"] = {**known.get("sources", {}), **data.get("sources", {})}
     merged["disagreements"] = [*known.get("disagreements", ()), *data.get("disagreements", ())]
     return merged
+
+
+def _levels(known: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The levels of a machine that extends another: one of a name that is known changes that, others are outside it."""
+    changes = {level.get("name"): level for level in given}
+    names = {level.get("name") for level in known}
+    return [*({**level, **changes.get(level.get("name"), {})} for level in known),
+            *(level for level in given if level.get("name") not in names)]
 
 
 def _level(data: Mapping[str, Any], where: str, i: int) -> Level:

@@ -24,6 +24,8 @@ from eggshard.program.program import Program
 from eggshard.program.sharding import Sharding, gather_cuts
 
 _BYTECODE = b"ML\xefR"
+#: How plans as JSON begin.
+_PLAN = '{"eggshard plan"'
 
 
 def read(source: Any) -> Program:
@@ -75,6 +77,8 @@ def _refusal(error: Exception, source: str | bytes) -> ProgramError | ShardingEr
         message += f"\n  line {place[1]}: {lines[int(place[1]) - 1].strip()[:200]}"
     if re.search(r"\b(sharding|axis|axes|sub-axis|mesh)\b|Sdy_", message.partition("\n")[0]):
         return ShardingError(f"malformed sharding: {message}")
+    if isinstance(source, str) and source.lstrip().startswith(_PLAN):
+        return ProgramError("this is a plan as JSON and no program; Plan.from_json reads it")
     return ProgramError(f"malformed MLIR: {message}")
 
 

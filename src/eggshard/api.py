@@ -236,9 +236,9 @@ class Plan(PlanRecord):
 
     @staticmethod
     def from_json(
-        text: str, program: Any = None, mesh: Any = None, cost_model: CostModel | str | None = None
+        text: str | Path, program: Any = None, mesh: Any = None, cost_model: CostModel | str | None = None
     ) -> Plan:
-        """Read a plan from its JSON text, which may have been written on another machine.
+        """Read a plan from its JSON text, or the path of a file of it, which may have been written on another machine.
 
         ProgramError for text of another format, or that another version of eggshard wrote (or of JAX, where the plan
         holds ops as JAX wrote them). program, mesh: what the plan must be for; see `require`. Of a lowered function

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -207,3 +208,17 @@ def test_plans_under_a_machine_are_written_to_json_with_it() -> None:
 
     plan = es.plan_reshard((64, 64), "f32", {"x": 4}, ("x", None), (None, "x"), cost_model=0.5 * AlphaBeta() + Own())
     assert es.Plan.from_json(plan.to_json()).cost == plan.cost
+
+
+def test_levels_of_a_known_name_are_changed(tmp_path: Path) -> None:
+    path = tmp_path / "slow.toml"
+    path.write_text('name = "slow"\nextends = "h100-node"\n[[levels]]\nname = "node"\nbandwidth = 1e9\n'
+                    '[[levels]]\nname = "network"\nfabric = "switch"\nbandwidth = 1e8\nlatency = 1e-5\n')
+    (node, network), known = load(path).levels, preset("h100-node").levels[0]
+    assert node == replace(known, fabric=replace(known.fabric, bandwidth=1e9)) and network.name == "network"
+
+
+@pytest.mark.parametrize(("name", "meant"), [("h200", "h200-node"), ("h100", "h100-node"), ("WireBytes", "wire-bytes")])
+def test_names_that_are_nearly_right(name: str, meant: str) -> None:
+    with pytest.raises(CostModelError, match=rf"did you mean '{meant}'\? There are alpha-beta"):
+        named(name)

@@ -44,7 +44,7 @@ def test_a_limit_is_met_by_the_compiled_program(cheapest: es.Plan, found: es.Pla
 
 
 def test_a_limit_that_nothing_meets_is_an_error_with_the_least_peak(cheapest: es.Plan) -> None:
-    with pytest.raises(es.errors.LimitError, match=r"least peak found is \d+.*so that no plan can"):
+    with pytest.raises(es.errors.LimitError, match=r"smallest one found takes \d+.*so that no plan can"):
         es.optimize(program(), cost_model="alpha-beta", memory_limit=cheapest.memory.arguments)
 
 

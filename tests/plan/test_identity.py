@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,3 +179,12 @@ def test_fingerprints_are_of_what_is_computed() -> None:
     assert program_fingerprint(named) == program_fingerprint(PLAN.program)
     other = es.optimize(lower(double, (8, 4), axis=""), cost_model=WireBytes())
     assert plan_fingerprint(other) != plan_fingerprint(PLAN)
+
+
+def test_plans_are_read_from_files_and_are_no_programs(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(TEXT)
+    assert es.Plan.from_json(path).steps == PLAN.steps
+    for given in (path, TEXT):
+        with pytest.raises(ProgramError, match=r"a plan as JSON and no program; Plan.from_json reads it"):
+            es.optimize(given)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import eggshard.costmodel as costmodel
@@ -41,10 +43,11 @@ def to_json(plan: PlanRecord, reasons: bool = True) -> str:
 
 
 def from_json(
-    text: str, program: Any = None, mesh: Any = None, cost_model: costmodel.CostModel | str | None = None
+    text: str | os.PathLike[str], program: Any = None, mesh: Any = None,
+    cost_model: costmodel.CostModel | str | None = None,
 ) -> PlanRecord:
     """A plan from its JSON text; ProgramError if it is none, or written by other versions. See `Plan.from_json`."""
-    data = opened(PLAN, text)
+    data = opened(PLAN, Path(text).read_text(encoding="utf-8") if isinstance(text, os.PathLike) else text)
     try:
         require_versions(data.pop("versions"))
         recorded = data.pop("reasons", None)

@@ -264,8 +264,8 @@ def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Schedul
         return found
     proof = "so that no plan can" if least > memory_limit else "which is no proof that no plan can"
     raise LimitError(
-        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}; "
-        f"inputs and outputs take at least {least}, {proof}"
+        f"no plan found stays under memory_limit={memory_limit} bytes per device; the smallest one found takes {peak}: "
+        f"try memory_limit={peak} or more. Inputs and outputs take at least {least}, {proof}"
         + ("; the time limit ended the search: give more with Limits(seconds=...)" if deadline.passed else "")
         + (f"; candidates that do every step whole hold at least {whole}" if whole > least else "")
     )

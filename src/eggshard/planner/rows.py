@@ -135,7 +135,8 @@ def _row(
         row.convert(v, t, p, [q])[q] for v, t, p, q in zip(given, types, halos.tiles, wide, strict=True)
     ]
     local = [p.local_type(t) for p, t in zip(wide, types, strict=True)]
-    results = row.emit(_counted(iteration, local, wide, left, trips), (row.scalar(0, "i32"), *carried), ("row",))[1:]
+    results = row.emit(_counted(iteration, local, wide, left, trips), (row.scalar(0, "i32"), *carried),
+                       (f"{trips} iterations after one exchange",))[1:]
     returned = [
         given[i] if i in halos.fixed else row.convert(v, t, q, [p])[p]
         for i, (v, t, p, q) in enumerate(zip(results, types, halos.tiles, wide, strict=True))
@@ -183,5 +184,5 @@ def _program(like: StepPlan, types: Sequence[TensorType], parts: Sequence[Loop |
     assembler = Assembler(like.mesh)
     carried = tuple(assembler.input(t) for t in types)
     for part in parts:
-        carried = assembler.emit(part, carried, ("rows of iterations",))
+        carried = assembler.emit(part, carried, ("iterations in rows, an exchange before each row",))
     return assembler.build(carried)

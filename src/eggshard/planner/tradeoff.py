@@ -14,6 +14,8 @@ from eggshard.planner.optimization import optimize, requested
 from eggshard.tables import Shown
 
 P = TypeVar("P", bound=PlanRecord)
+#: Limits that plans are searched under, too, as parts of the cheapest plan's memory: only so are steps put in strips.
+_LIMITS = (0.9, 0.75, 0.5)
 
 
 class Front(Shown, tuple[P, ...]):
@@ -47,6 +49,14 @@ def pareto(program: Any, points: int = 8, **options: Any) -> Front[PlanRecord]:
         if deadline.passed:
             break
         found.append(at_price(cheapest, lambda model: planned(cost_model=model), price))
+    for part in _LIMITS[:points]:
+        least = int(part * memory_of(cheapest).peak)
+        if deadline.passed or any(memory_of(plan).peak <= least for plan in found):
+            continue
+        try:
+            found.append(planned(memory_limit=least))
+        except LimitError:  # nor is there one below
+            break
     plans = front(plan for plan in found if limit is None or memory_of(plan).peak <= limit)
     if not plans:
         plans = [planned(memory_limit=limit)]
