@@ -184,5 +184,5 @@ def _program(like: StepPlan, types: Sequence[TensorType], parts: Sequence[Loop |
     assembler = Assembler(like.mesh)
     carried = tuple(assembler.input(t) for t in types)
     for part in parts:
-        carried = assembler.emit(part, carried, ("iterations in rows, an exchange before each row",))
+        carried = assembler.emit(part, carried, ("iterations in rows",))
     return assembler.build(carried)

@@ -10,7 +10,7 @@ from rich.table import Table
 from eggshard.costmodel.units import Unit
 from eggshard.plan.naming import ProgramNames, output_names, value_names
 from eggshard.plan.reasons import Alternative, Decision, Flip
-from eggshard.report.tables import over, what
+from eggshard.report.tables import issued, over, what
 from eggshard.report.words import sentences, with_name
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.nested import Place, located
@@ -219,7 +219,8 @@ def _inside(plan: PlanRecord, place: Place, step: int) -> list[str]:
         for side in ("left", "left", "left", "right"):
             table.add_column(justify=side, overflow="fold")
         for i in shown:
-            table.add_row(inner.address_of(i), what(steps[i].action), over(steps[i].action) or "-",
+            done = what(steps[i].action) + issued(steps[i].action)
+            table.add_row(inner.address_of(i), done, over(steps[i].action) or "-",
                           plan.unit.text(priced(plan, inner, i)))
         lines += [render(table, indent=2)] if shown else []
     return lines

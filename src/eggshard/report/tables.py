@@ -188,7 +188,7 @@ def table_rows(plan: PlanRecord) -> list[tuple[str, ...]]:
             rows.append((f"{i}-{row[-1]}", f"{len(row)} local steps", "-", "", "", "-", plan.unit.text(seconds), ""))
             continue
         rows.append((
-            str(i), what(step.action) + _issued(step.action), over(step.action) or "-",
+            str(i), what(step.action) + issued(step.action), over(step.action) or "-",
             " ".join(names[v] for v in step.operands),
             " ".join(f"%{v}:{'x'.join(map(str, types[v].shape)) or 'scalar'} {types[v].dtype}" for v in step.results),
             size(float(received[i].max())) if step.action.messages else "-", plan.unit.text(plan.prices[i]),
@@ -197,7 +197,7 @@ def table_rows(plan: PlanRecord) -> list[tuple[str, ...]]:
     return rows
 
 
-def _issued(action: Action) -> str:
+def issued(action: Action) -> str:
     """The collectives of a step that are not told by its name: those of a loop's runs, or of an exchange."""
     if action.collectives in ({}, {action.kind: 1}):
         return ""
