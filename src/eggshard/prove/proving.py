@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
+from eggshard.limits import Deadline
 from eggshard.ops.arithmetic import using
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.proof import MISSED, Difference, Proof, chance_of
@@ -64,7 +65,14 @@ def prove(
         return _late(least, within)
     whole = elements_of(plan.program.region)
     sizes, apart = None, None
-    if shrink and whole > ENOUGH and (cut := rows_of(plan) or cut_at_lemmas(plan)) is not None:
+    deadline = None if within is None else Deadline(within)
+    try:
+        cut = (rows_of(plan) or cut_at_lemmas(plan, deadline)) if shrink and whole > ENOUGH else None
+    except TimeoutError:
+        assert within is not None
+        why = f"to cut the plan takes longer than the {within:.2g} s that it is given; plan.prove() takes what it needs"
+        return Proof(None, late=True, refused=why)
+    if cut is not None:
         smaller = Sizes(cut[0])
         if smaller.of_run(0).elements * _WORTH > whole:
             sizes = Sizes(plan)

@@ -11,6 +11,8 @@ from testing.plan_mutants import mutants
 import eggshard as es
 from eggshard.api import Plan
 from eggshard.frontends.builder import ProgramBuilder
+from eggshard.limits import Deadline
+from eggshard.prove import proving
 from eggshard.prove.sizes.lemmas import cut_at_lemmas
 from eggshard.prove.sizes.shrinking import elements_of
 
@@ -62,3 +64,13 @@ def test_notes_are_not_trusted(plan):
     held[noted[0]], held[noted[-1]] = first._replace(value=last.value), last._replace(value=first.value)
     steps = dataclasses.replace(plan.device_program, held=tuple(held))
     assert Plan.of(dataclasses.replace(plan, device_program=steps)).prove()
+
+
+def test_cuts_end_with_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the proof that wanted them then shows nothing, and says why."""
+    plan = layered(12)
+    with pytest.raises(TimeoutError):
+        cut_at_lemmas(plan, Deadline(0))
+    monkeypatch.setattr(proving, "cut_at_lemmas", lambda plan, deadline: cut_at_lemmas(plan, Deadline(0)))
+    late = proving.prove(plan, within=60)
+    assert late.late and late.equal is None and "to cut the plan takes longer" in late.refused

@@ -10,10 +10,11 @@ equal steps, from values of equal types and placements is the same lemma, in eve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eggshard.limits import Deadline
 from eggshard.ops import registry
 from eggshard.program.placement import Placement, is_even
 from eggshard.program.program import Op, Region
@@ -37,8 +38,11 @@ class _Lemma(NamedTuple):
     output: bool = False
 
 
-def cut_at_lemmas(plan: PlanRecord) -> tuple[PlanRecord, int] | None:
-    """The plan of its lemmas, each as an output of values of which it is computed, and how many; None without any."""
+def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[PlanRecord, int] | None:
+    """The plan of its lemmas, each as an output of values of which it is computed, and how many; None without any.
+
+    TimeoutError once the deadline has passed.
+    """
     region, device_program = plan.program.region, plan.device_program
     mine, its = _Slices(region, _equal_values(region)), _Slices(device_program)
     cuts = _noted(plan, mine.same)
@@ -46,10 +50,17 @@ def cut_at_lemmas(plan: PlanRecord) -> tuple[PlanRecord, int] | None:
         _Lemma(mine.same[v], w, placement, True)
         for v, w, placement in zip(region.outputs, device_program.outputs, plan.output_placements, strict=True)
     ]
+
+    def timely(found: Iterable[_Lemma]) -> Iterator[_Lemma]:
+        for one in found:
+            if deadline is not None and deadline.passed:
+                raise TimeoutError
+            yield one
+
     while True:
         there = {lemma.held: v for v, lemma in cuts.items()}
         apart: set[int] = set()
-        for lemma in (*cuts.values(), *outputs):
+        for lemma in timely((*cuts.values(), *outputs)):
             found = its.of(lemma.held, there, lemma.output)[1]
             apart |= mine.of(lemma.value, cuts, lemma.output)[1] ^ {there[w] for w in found}
         if not apart:
@@ -63,7 +74,7 @@ def cut_at_lemmas(plan: PlanRecord) -> tuple[PlanRecord, int] | None:
     names_there = {w: w for w in device_program.inputs} | {w: names[v] for w, v in there.items()}
     placements = (*plan.input_placements, *(lemma.placement for lemma in cuts.values()))
     forms: dict[object, _Lemma] = {}
-    for lemma in (*cuts.values(), *outputs):
+    for lemma in timely((*cuts.values(), *outputs)):
         order: dict[int, int] = {}
         sides = [slices.form(value, named, lemma.output, order)
                  for slices, value, named in ((mine, lemma.value, names), (its, lemma.held, names_there))]
