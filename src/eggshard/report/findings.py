@@ -1,4 +1,4 @@
-"""What a reader of a plan looks for first, in three sentences: where time goes, what to change, what was saved."""
+"""What a reader of a plan looks for first, in a sentence each: where time goes, what to change, what else would run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 def findings(plan: PlanRecord, comparison: Comparison | None = None) -> tuple[Finding, ...]:
     """The three findings of a plan. comparison: with XLA's own program, where it was made."""
-    return _where(plan), _change(plan), _saved(plan, comparison)
+    return _where(plan), _change(plan), _beside(plan, comparison)
 
 
 def _model(plan: PlanRecord) -> str:
@@ -85,7 +85,7 @@ def _change(plan: PlanRecord) -> Finding:
         wanted = f" at {where.placement}" if where is not None else ""
         return Finding(title, (
             f"{_count(of_inputs)} of inputs as they are given, for {price(taken)}: {names[first.operands[0]]}, say, is "
-            f"needed{wanted}. Inputs that lie as they are needed cost nothing here, and their memory."), of_inputs)
+            f"needed{wanted}. Given so, it costs no exchange, and the memory that it takes there."), of_inputs)
     if of_outputs and given >= LITTLE * plan.cost.communication:
         made = dict(zip(program.outputs, output_names(plan), strict=True))
         name = made[plan.steps[of_outputs[0]].results[0]]
@@ -99,17 +99,18 @@ def _change(plan: PlanRecord) -> Finding:
     best = next((d.next_best for d in sorted(plan.reasons.decisions, key=lambda d: -d.seconds) if d.next_best), None)
     other = f" The next best way of the dearest decision costs {price(best.change)} more: {best.what}." if best else ""
     return Finding(title, (
-        f"What is sent lies between ops that want it at different places, under the shardings stated.{other} Others to "
-        "state are the way on: plans need shapes only, so several can be tried."), sending)
+        f"What is sent lies between ops that want it at different places, under the shardings stated.{other} "
+        "Try to state others: plans need shapes only."), sending)
 
 
 def _count(steps: tuple[int, ...]) -> str:
     return "One exchange" if len(steps) == 1 else f"{len(steps)} exchanges"
 
 
-def _saved(plan: PlanRecord, comparison: Comparison | None) -> Finding:
-    title, price = "What was saved", plan.unit.text
+def _beside(plan: PlanRecord, comparison: Comparison | None) -> Finding:
+    title, price = "Beside the baseline", plan.unit.text
     if comparison is not None:
+        title = "Beside XLA's program"
         ours, xla = comparison.plan, comparison.xla
         parts = [_ratio("the modelled time", ours.modelled_seconds, xla.modelled_seconds, price),
                  _ratio("the bytes received", ours.wire_bytes, xla.wire_bytes, size),
@@ -117,7 +118,7 @@ def _saved(plan: PlanRecord, comparison: Comparison | None) -> Finding:
         return Finding(title, f"Of XLA's own program, both compiled, the plan takes {', '.join(parts)}.")
     baseline = plan.baseline
     if baseline is plan:
-        return Finding(title, "Nothing: the plan is the baseline, the program as its shardings are propagated.")
+        return Finding(title, "The plan is the baseline, the program as its shardings are propagated.")
     text = ("Of the baseline, the program as its shardings are propagated and every op resharded by itself, the plan "
             f"takes {_ratio('the price', plan.cost.total, baseline.cost.total, price)}, "
             f"{_ratio('the bytes received', plan.wire_bytes, baseline.wire_bytes, size)}.")

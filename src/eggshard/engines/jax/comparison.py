@@ -98,12 +98,12 @@ class Comparison(Shown):
         ours, theirs = plan.modelled_seconds, xla.modelled_seconds
         more_bytes = plan.wire_bytes > xla.wire_bytes + 0.5
         if ours > theirs * min(guard.time, 1 + 1e-9 if more_bytes else math.inf):
-            found.append(f"{self.unit.text(ours)} of modelled {self.modelled} to XLA's {self.unit.text(theirs)}")
+            found.append(f"modelled {self.modelled} ({self.unit.text(ours)} to XLA's {self.unit.text(theirs)})")
         if ours > theirs * guard.worth or not theirs:
             if plan.flops > xla.flops * guard.flops:
-                found.append(f"{plan.flops:.4g} flops to XLA's {xla.flops:.4g}")
+                found.append(f"flops ({plan.flops:.4g} to XLA's {xla.flops:.4g})")
             if plan.peak_bytes > xla.peak_bytes * guard.memory:
-                found.append(f"{size(plan.peak_bytes)} of memory to XLA's {size(xla.peak_bytes)}")
+                found.append(f"memory ({size(plan.peak_bytes)} to XLA's {size(xla.peak_bytes)})")
         return tuple(found)
 
     def __str__(self) -> str:
