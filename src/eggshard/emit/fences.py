@@ -20,6 +20,10 @@ from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchang
 _CUTTING = frozenset({"dynamic_slice", "reverse", "slice"})
 #: Ops that read their operand at other places than they write.
 _MOVING = _CUTTING | {"concatenate", "dynamic_update_slice", "pad"}
+#: Ops that write over a part of their first operand.
+_UPDATES = frozenset({"dynamic_update_slice", "update_slice"})
+#: Ops that compilers write with other dimensions of size 1.
+_RESHAPES = frozenset({"broadcast_in_dim", "dot_general", "gather", "reshape", "scatter"})
 #: Pointwise ops that are read again rather than kept: no arithmetic, or a result of few bytes.
 _CHEAP = frozenset({"compare", "convert", "is_finite"})
 
@@ -47,7 +51,25 @@ def fenced(plan: StepPlan) -> frozenset[int]:
             uses[v] += uses[step.results[0]] if cut else 2 if pieces else 1
         if pieces or cut or isinstance(step.action, Crop | Resize) or _local(step, _MOVING):
             moved.update(step.operands)
-    return frozenset(kept)
+    return frozenset(kept | _reshaped_updates(plan))
+
+
+def _reshaped_updates(plan: StepPlan) -> set[int]:
+    """Results of updates that read what they update elsewhere, and are reshaped, or scattered.
+
+    XLA:CPU moves a reshape by dimensions of size 1 in front of the update, which it then makes in place of what it
+    still reads: ``a.at[1:-1].set(a[2:] + a[:-2])[None]`` is wrong under `jax.jit` of JAX 0.10.2.
+    """
+    found: set[int] = set()
+    sources: dict[int, frozenset[int]] = {}  # values that each is fused with, as far as nothing is sent between
+    for step in plan.steps:
+        if step.action.messages or not step.operands:
+            continue
+        known = frozenset[int]().union(*(sources.get(v, frozenset()) | {v} for v in step.operands))
+        sources.update(dict.fromkeys(step.results, known))
+        if _local(step, _UPDATES) and step.operands[0] in sources.get(step.operands[1], ()):
+            found.update(step.results)
+    return found.intersection(v for step in plan.steps if _local(step, _RESHAPES) for v in step.operands)
 
 
 def _local(step: Step, names: Set[str]) -> bool:
