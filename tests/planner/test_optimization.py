@@ -166,7 +166,7 @@ def test_every_limit_ends_in_a_valid_plan(limits: dict[str, Any]) -> None:
 def test_memory_limit() -> None:
     plan = es.optimize(chain(), cost_model=WireBytes())
     assert es.optimize(chain(), cost_model=WireBytes(), memory_limit=plan.peak_bytes).peak_bytes <= plan.peak_bytes
-    with pytest.raises(es.errors.LimitError, match="least peak"):
+    with pytest.raises(es.errors.LimitError, match="smallest one found takes"):
         es.optimize(chain(), cost_model=WireBytes(), memory_limit=64)
 
 
