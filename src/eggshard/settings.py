@@ -101,7 +101,8 @@ class Config:
 
     def key(self) -> tuple[Any, ...]:
         """What tells settings apart that were made in Python; variables are taken for constant."""
-        return tuple(sorted({**self._set, **self._within.get()}.items()))
+        within = self._within.get()
+        return tuple(sorted({**self._set, **within}.items())) if self._set or within else ()
 
 
 def variable(name: str) -> str:

@@ -60,16 +60,26 @@ def _reshaped_updates(plan: StepPlan) -> set[int]:
     XLA:CPU moves a reshape by dimensions of size 1 in front of the update, which it then makes in place of what it
     still reads: ``a.at[1:-1].set(a[2:] + a[:-2])[None]`` is wrong under `jax.jit` of JAX 0.10.2.
     """
-    found: set[int] = set()
-    sources: dict[int, frozenset[int]] = {}  # values that each is fused with, as far as nothing is sent between
-    for step in plan.steps:
-        if step.action.messages or not step.operands:
-            continue
-        known = frozenset[int]().union(*(sources.get(v, frozenset()) | {v} for v in step.operands))
-        sources.update(dict.fromkeys(step.results, known))
-        if _local(step, _UPDATES) and step.operands[0] in sources.get(step.operands[1], ()):
-            found.update(step.results)
-    return found.intersection(v for step in plan.steps if _local(step, _RESHAPES) for v in step.operands)
+    reshaped = {v for step in plan.steps if _local(step, _RESHAPES) for v in step.operands}
+    updates = [step for step in plan.steps if _local(step, _UPDATES) and not reshaped.isdisjoint(step.results)]
+    if not updates:
+        return set()
+    maker = {v: step for step in plan.steps if not step.action.messages for v in step.results}
+    return {v for step in updates if _reads(maker, step.operands[1], step.operands[0]) for v in step.results}
+
+
+def _reads(maker: Mapping[int, Step], value: int, source: int) -> bool:
+    """Whether a value is computed from another, with nothing sent between them."""
+    seen, waiting = {value}, [value]
+    while waiting:
+        step = maker.get(waiting.pop())
+        for v in step.operands if step is not None else ():
+            if v == source:
+                return True
+            if v not in seen:
+                seen.add(v)
+                waiting.append(v)
+    return False
 
 
 def _local(step: Step, names: Set[str]) -> bool:
