@@ -41,3 +41,17 @@ def test_lowered_modules_count_like_their_text() -> None:
     compiled = lowered.compile().as_text()
     assert count_as_written(lowered.compiler_ir("stablehlo"), compiled).wire_bytes == plan.serial_bytes
     assert count_collectives(compiled).wire_bytes >= plan.serial_bytes
+
+
+@pytest.mark.parametrize("narrow", ["bf16", "f16"])
+def test_combined_collectives_are_told_by_their_sizes(narrow: str) -> None:
+    """XLA combines sums of f32 with those of narrower floats that it has widened."""
+    builder = es.ProgramBuilder(mesh={"a": 4})
+    for dtype, size in (("f32", 2), (narrow, 6), ("f32", 10), (narrow, 12)):
+        x = builder.input((8, size), dtype, ("a", None))
+        builder.output(builder.op("reduce", x, dimensions=(0,), monoid="max"), (None,))
+    plan = es.optimize(builder.build())
+    text = plan.to_stablehlo()
+    compiled = peers.compile_text(text).hlo_modules()[0].to_string()
+    assert len(count_collectives(compiled).ops) < 4
+    assert count_as_written(text, compiled).wire_bytes == plan.serial_bytes

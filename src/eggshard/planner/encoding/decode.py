@@ -88,7 +88,7 @@ class Decoder:
         for (cls, options), root in zip(roots, self.problem.roots[:count], strict=True):
             shard = self._delivered(root)
             self._require(shard)
-            (placement,) = [p for p in options if self.encoding.need(cls, p) == shard][:1]
+            placement = self._delivered_at(root, options)
             placements.append(placement)
             outputs.append(self._value(shard, cls, placement))
         return self.assembler.build(outputs), tuple(placements)
@@ -97,6 +97,14 @@ class Decoder:
         """The shard behind a root, which may be one of several placements."""
         made = self.problem.choices[root[0]][self._makers[root]] if root in self._makers else None
         return made.needs[0] if made is not None and isinstance(made.tag, Delivered) else root
+
+    def _delivered_at(self, root: Shard, options: Sequence[Placement]) -> Placement:
+        """Which of the placements that a root allows is chosen."""
+        if len(options) == 1:
+            return options[0]
+        tag = self.problem.choices[root[0]][self._makers[root]].tag
+        assert isinstance(tag, Delivered) and isinstance(tag.placement, Placement)
+        return tag.placement
 
     def _inputs(self, input_types: Types, placements: Sequence[Placement]) -> None:
         """Every program input becomes an input of the device program, used or not."""
