@@ -49,7 +49,8 @@ def run(console: Console, *, seed: int = 0, programs: int = 200, start: int = 0,
             console.print(f"program {number}: {'; '.join(answer['problems'])}", markup=False)
             console.print(answer["script"], markup=False, highlight=False)
         if done % PROGRESS == 0:
-            shown = ", ".join([*(f"{kinds[k]} {k}" for k in KINDS), *(f"{counts[k]} {name}" for k, name in JAX.items())])
+            figures = {k: kinds[k] for k in KINDS} | {name: counts[k] for k, name in JAX.items()}
+            shown = ", ".join(f"{count} {name}" for name, count in figures.items())
             each = (time.perf_counter() - began) / done
             console.print(f"{done} of {programs}, from {start} of seed {seed}: {shown}; {each:.2f} s a program",
                           markup=False, highlight=False)  # fmt: skip

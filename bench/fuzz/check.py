@@ -30,8 +30,11 @@ REFERENCE, MOVED = "reference", "moved"
 
 @dataclass(frozen=True)
 class Problem:
-    """kind: ``wrong``, ``crash``, ``fallback``, ``bytes``, ``bound`` or ``order``. No failures of ours: `REFERENCE`, where
-    XLA, and not the plan, is wrong; `MOVED`, where propagation and with it the cost depend on the order of lines."""
+    """kind: ``wrong``, ``crash``, ``fallback``, ``bytes``, ``bound`` or ``order``.
+
+    No failures of ours: `REFERENCE`, where XLA, and not the plan, is wrong; `MOVED`, where propagation and with it the
+    cost depend on the order of lines.
+    """
 
     kind: str
     what: str
@@ -195,8 +198,8 @@ def _order(drawn: Drawn, plan: Any) -> list[Problem]:
             again = es.optimize(other.jitted(mesh).lower(*other.structs()))
         cost = again.cost.total
         if abs(cost - plan.cost.total) > _SAME * plan.cost.total + 1e-12:
-            moved = other.mesh == drawn.mesh and plan.gap is None is again.gap and _propagated(plan) != _propagated(again)
-            kind = MOVED if moved else "order"
+            left_out = other.mesh == drawn.mesh and plan.gap is None is again.gap
+            kind = MOVED if left_out and _propagated(plan) != _propagated(again) else "order"
             found.append(Problem(kind, f"{what}: {cost:.6g} s instead of {plan.cost.total:.6g} s"))
     return found
 
