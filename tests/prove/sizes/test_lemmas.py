@@ -74,3 +74,21 @@ def test_cuts_end_with_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proving, "cut_at_lemmas", lambda plan, deadline: cut_at_lemmas(plan, Deadline(0)))
     late = proving.prove(plan, within=60)
     assert late.late and late.equal is None and "to cut the plan takes longer" in late.refused
+
+
+def test_values_that_travel_together_are_cut_apart() -> None:
+    """Sums of all layers in one all-reduce: none is made of what the others are."""
+    b = ProgramBuilder({"x": 4})
+    x = b.input((N, N), sharding=("x", None))
+    for _ in range(6):
+        x = b.op("tanh", b.dot(x, b.input((N, N), sharding=(None, None))))
+        b.output(b.op("reduce", x, dimensions=(0,), monoid="add"), sharding=(None,))
+    plan = es.optimize(b.build(), limits=es.Limits(proof=0))
+    joint = [step for step in plan.steps if len(step.results) > 1]
+    assert [len(step.results) for step in joint] == [6]
+    cut, count = cut_at_lemmas(plan)
+    assert count >= 12 and max(len(step.results) for step in cut.device_program.steps) == 1
+    assert plan.prove().equal
+    steps = tuple(dataclasses.replace(s, operands=s.operands[::-1]) if s is joint[0] else s for s in plan.steps)
+    wrong = Plan.of(dataclasses.replace(plan, device_program=dataclasses.replace(plan.device_program, steps=steps)))
+    assert wrong.prove().equal is False

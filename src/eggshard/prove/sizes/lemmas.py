@@ -20,7 +20,8 @@ from eggshard.program.placement import Placement, is_even
 from eggshard.program.program import Op, Region
 from eggshard.program.types import is_float
 from eggshard.prove.sizes.classes import Container, items
-from eggshard.steps.steps import Step
+from eggshard.steps.steps import Action, AllReduce, Step, StepPlan
+from eggshard.steps.window_steps import JointExchange
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
@@ -43,7 +44,7 @@ def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[P
 
     TimeoutError once the deadline has passed.
     """
-    region, device_program = plan.program.region, plan.device_program
+    region, device_program = plan.program.region, _separated(plan.device_program)
     mine, its = _Slices(region, _equal_values(region)), _Slices(device_program)
     cuts = _noted(plan, mine.same)
     outputs = [
@@ -95,6 +96,21 @@ def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[P
         input_placements=tuple(placements[k] for k in needed),
         output_placements=tuple(lemma.placement for lemma in lemmas),
     ), len(cuts)
+
+
+def _separated(device_program: StepPlan) -> StepPlan:
+    """Values that travel together, each by a collective of its own: they depend on no more than they are made of."""
+    def separated(step: Step) -> Iterable[Step]:
+        if isinstance(step.action, AllReduce):
+            actions: Sequence[Action] = [step.action] * len(step.operands)
+        elif isinstance(step.action, JointExchange):
+            actions = step.action.parts
+        else:
+            return [step]
+        return [replace(step, action=action, operands=(v,), results=(w,))
+                for action, v, w in zip(actions, step.operands, step.results, strict=True)]
+
+    return replace(device_program, steps=tuple(one for step in device_program.steps for one in separated(step)))
 
 
 def _equal_values(region: Region) -> list[int]:
