@@ -43,7 +43,10 @@ class Constants:
             v = stack[-1]
             if v not in self._known:
                 op = self.definitions.get(v)
-                if op is None or not self._foldable(op):
+                if op is not None and self._compares_with_itself(op):
+                    holds = op.attributes["comparison_direction"] in ("EQ", "LE", "GE")
+                    self._known[v] = np.full(self.types[v].shape, holds)
+                elif op is None or not self._foldable(op):
                     self._known[v] = None
                 else:
                     missing = [o for o in op.operands if o not in self._known]
@@ -70,6 +73,12 @@ class Constants:
         if array is None or not array.size:
             return None
         return bool(array.flat[0]) if np.all(array == array.flat[0]) else None
+
+    def _compares_with_itself(self, op: Op) -> bool:
+        """Whether an op compares integers or booleans with themselves. (A NaN is not what it is.)"""
+        return (op.name == "compare" and op.operands[0] == op.operands[1]
+                and self.types[op.operands[0]].dtype.startswith(("i", "ui"))
+                and self.types[op.results[0]].elements <= _MAX_INDICES)
 
     def _foldable(self, op: Op) -> bool:
         if len(op.results) != 1 or op.regions or not registry.is_pure(op.name):
