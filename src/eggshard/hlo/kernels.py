@@ -5,6 +5,8 @@ read once and its result is written once; of arrays that are only sliced, or upd
 and convolutions have two flops per product, reductions one per element read, other arithmetic one per float or
 complex number made; integers and truth values mostly say where, and not what. Loops count by their trip counts, and of
 a conditional's branches the one with most bytes; XLA's own cost analysis counts the body of a loop once.
+
+Kernels that lay arrays out for a collective, or as they were before, say how much they copy, and in how many pieces.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from eggshard.hlo.text import INSTRUCTION, arrays_of, blocks, callees, known_trips, plain, shapes_of, split
+from eggshard.hlo.copies import Copied, copied_beside_collectives
+from eggshard.hlo.fusions import SLICES, WHOLE, computed_parts
+from eggshard.hlo.text import INSTRUCTION, Instruction, blocks, callees, known_trips, plain, shapes_of, size_of, split
 
 #: What moves or names elements: no flops.
 _MOVES = frozenset(
@@ -27,32 +32,34 @@ _NO_KERNELS = frozenset(
     "constant get-tuple-element infeed opt-barrier outfeed parameter partition-id ragged-all-to-all recv "
     "reduce-scatter replica-id send tuple".split()
 )
+#: StableHLO's names of what HLO calls otherwise.
+_NAMES = {"dot": "dot_general", "erf": "chlo.erf"}
 _CONTRACTING = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _KERNEL_LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
 
 Extents = tuple[int, ...]
 
 
+class Part(NamedTuple):
+    """An op that a kernel does, by its name in StableHLO, with the figures that it would have alone."""
+
+    op: str
+    dtype: str
+    flops: float
+    memory_bytes: float
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel; figures are of one execution on one device."""
+    """One kernel; figures are of one execution on one device. op: by its name in StableHLO, or ``fusion``."""
 
     op: str
     dtype: str
     flops: float
     memory_bytes: float
     trip_count: int = 1
-
-
-@dataclass(frozen=True)
-class _Instruction:
-    name: str
-    opcode: str
-    shape: str
-    operands: tuple[str, ...]
-    line: str
-    start: int
-    root: bool
+    parts: tuple[Part, ...] = ()
+    copied: tuple[Copied, ...] = ()
 
 
 def count_kernels(hlo_text: str, unknown_trips: int = 1) -> tuple[Kernel, ...]:
@@ -67,10 +74,10 @@ def count_kernels(hlo_text: str, unknown_trips: int = 1) -> tuple[Kernel, ...]:
 class _Reader:
     def __init__(self, lines: Mapping[str, Sequence[str]], unknown_trips: int):
         self.lines, self.unknown_trips = lines, unknown_trips
-        self._read: dict[str, dict[str, _Instruction]] = {}
+        self._read: dict[str, dict[str, Instruction]] = {}
         self._kernels: dict[str, tuple[Kernel, ...]] = {}
 
-    def instructions(self, computation: str) -> dict[str, _Instruction]:
+    def instructions(self, computation: str) -> dict[str, Instruction]:
         if computation not in self._read:
             found = {}
             for line in self.lines.get(computation, ()):
@@ -79,7 +86,7 @@ class _Reader:
                 if match is None:
                     continue
                 operands = tuple(part.split()[-1].lstrip("%") for part in split(text[match.end() - 1 :]))
-                found[match["name"]] = _Instruction(
+                found[match["name"]] = Instruction(
                     match["name"], match["opcode"], match["shape"], operands, text, match.end(), "ROOT " in text[:16]
                 )
             self._read[computation] = found
@@ -89,10 +96,13 @@ class _Reader:
         """The kernels of one execution of a computation."""
         if computation not in self._kernels:
             values = self.instructions(computation)
-            self._kernels[computation] = tuple(k for i in values.values() for k in self._of(i, values))
+            copied = copied_beside_collectives(values, self._inside)
+            self._kernels[computation] = tuple(
+                replace(k, copied=tuple(copied[i.name])) if i.name in copied else k
+                for i in values.values() for k in self._of(i, values))
         return self._kernels[computation]
 
-    def _of(self, i: _Instruction, values: Mapping[str, _Instruction]) -> Iterable[Kernel]:
+    def _of(self, i: Instruction, values: Mapping[str, Instruction]) -> Iterable[Kernel]:
         if i.opcode.removesuffix("-start") in _NO_KERNELS or i.opcode.endswith(("-done", "-update")):
             return ()
         called = callees(i.line, i.start)
@@ -109,14 +119,21 @@ class _Reader:
             return max(branches, key=lambda ks: sum(k.memory_bytes * k.trip_count for k in ks), default=())
         if i.opcode in ("call", "async-start"):
             return [k for names in called.values() for name in names for k in self.kernels(name)]
-        inside = called.get("calls", []) if i.opcode == "fusion" else []
-        flops = sum(self._flops(j, self.instructions(name)) for name in inside for j in
-                    self.instructions(name).values()) if inside else self._flops(i, values)
-        touched = self._fused_bytes(i, values, inside[0]) if inside else self._bytes(i, values)
-        arrays = shapes_of(i.shape)
-        return [Kernel(i.opcode, arrays[0][0] if arrays else "f32", flops, touched)]
+        inside = self._inside(i)
+        if not inside:
+            return [Kernel(_name(i), _dtype(i), self._flops(i, values), self._bytes(i, values))]
+        computed = computed_parts(inside)
+        flops = sum(computed[j.name] * self._flops(j, inside) for j in inside.values())
+        parts = (Part(_name(j), _dtype(j), *(computed[j.name] * f(j, inside) for f in (self._flops, self._bytes)))
+                 for j in inside.values() if j.opcode not in _MOVES and j.opcode not in _NO_KERNELS)
+        return [Kernel(_name(i), _dtype(i), flops, self._fused_bytes(i, inside), parts=tuple(parts))]
 
-    def _flops(self, i: _Instruction, values: Mapping[str, _Instruction]) -> float:
+    def _inside(self, i: Instruction) -> Mapping[str, Instruction]:
+        """What a fusion fuses; nothing for other instructions."""
+        called = callees(i.line, i.start).get("calls", []) if i.opcode == "fusion" else []
+        return self.instructions(called[0]) if called else {}
+
+    def _flops(self, i: Instruction, values: Mapping[str, Instruction]) -> float:
         if i.opcode in _MOVES:
             return 0.0
         arrays = shapes_of(i.shape)
@@ -127,53 +144,47 @@ class _Reader:
         if i.opcode == "convolution" and (match := _KERNEL_LABELS.search(i.line)) and len(operands) > 1:
             out = operands[1][match[1].index("o")]
             return 2.0 * made * math.prod(operands[1]) / max(out, 1)
-        if i.opcode in ("reduce", "reduce-window", "sort", "scatter"):
+        if i.opcode in WHOLE:
             return float(max([made, *map(math.prod, operands)]))
         return float(sum(math.prod(extents) for dtype, extents in arrays if dtype.startswith(("f", "bf", "c"))))
 
-    def _bytes(self, i: _Instruction, values: Mapping[str, _Instruction]) -> float:
+    def _bytes(self, i: Instruction, values: Mapping[str, Instruction]) -> float:
         """Return the bytes that an unfused instruction reads and writes."""
-        written = _size(i.shape)
-        if i.opcode in ("dynamic-slice", "slice", "gather"):
+        written = size_of(i.shape)
+        if i.opcode in SLICES:
             return 2.0 * written
         if i.opcode == "dynamic-update-slice":
-            return 2.0 * _size(values[i.operands[1]].shape)
+            return 2.0 * size_of(values[i.operands[1]].shape)
         if i.opcode in ("broadcast", "iota"):
             return float(written)
-        return float(written + sum(_size(values[name].shape) for name in dict.fromkeys(i.operands) if name in values))
+        return float(written + sum(size_of(values[name].shape) for name in dict.fromkeys(i.operands) if name in values))
 
-    def _fused_bytes(self, i: _Instruction, values: Mapping[str, _Instruction], fused: str) -> float:
+    def _fused_bytes(self, i: Instruction, inside: Mapping[str, Instruction]) -> float:
         """Return the bytes of a fusion: what is read of its parameters, and its result or the updated part of it."""
-        inside = self.instructions(fused)
-        users: dict[str, list[tuple[_Instruction, int]]] = {}
-        for j in inside.values():
-            for position, name in enumerate(j.operands):
-                users.setdefault(name, []).append((j, position))
-        read = 0.0
-        for j in inside.values():
-            if j.opcode != "parameter":
-                continue
-            uses = users.get(j.name, [])
-            if all(u.opcode in ("dynamic-slice", "slice", "gather") and at == 0 for u, at in uses):
-                read += sum(_size(u.shape) for u, _ in uses)
-            elif not all(u.opcode == "dynamic-update-slice" and at == 0 for u, at in uses):
-                read += _size(j.shape)
+        computed = computed_parts(inside)
+        read = sum(computed[j.name] * size_of(j.shape) for j in inside.values() if j.opcode == "parameter")
         root = next((j for j in inside.values() if j.root), None)
         while root is not None and root.opcode in ("bitcast", "copy"):
             root = inside.get(root.operands[0])
         parts = [inside[n] for n in root.operands if n in inside] if root and root.opcode == "tuple" else [root]
         written = sum(
-            _size(inside[p.operands[1]].shape if p.opcode == "dynamic-update-slice" else p.shape)
+            size_of(inside[p.operands[1]].shape if p.opcode == "dynamic-update-slice" else p.shape)
             for p in parts if p is not None
         )
-        return read + (written if root is not None else _size(i.shape))
+        return read + (written if root is not None else size_of(i.shape))
 
 
-def _first(i: _Instruction | None) -> Extents:
+def _name(i: Instruction) -> str:
+    """An instruction's name in StableHLO."""
+    return _NAMES.get(i.opcode, i.opcode.replace("-", "_"))
+
+
+def _dtype(i: Instruction) -> str:
+    arrays = shapes_of(i.shape)
+    return arrays[0][0] if arrays else "f32"
+
+
+def _first(i: Instruction | None) -> Extents:
     """The extents of the first array that an instruction makes."""
     arrays = shapes_of(i.shape) if i is not None else []
     return arrays[0][1] if arrays else ()
-
-
-def _size(shape: str) -> int:
-    return sum(size for _, size in arrays_of(shape))

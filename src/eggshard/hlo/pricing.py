@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import StepInfo
@@ -22,8 +23,23 @@ def communication_seconds(count: CollectiveCount, pricer: Pricer) -> float:
 
 
 def compute_seconds(kernels: Iterable[Kernel], pricer: Pricer) -> float:
-    """What the kernels cost, one after the other, each as one local step."""
-    return sum(k.trip_count * pricer.compute(k.op, k.flops, k.memory_bytes, _dtype(k.dtype)) for k in kernels)
+    """What the kernels cost, one after the other, each as one local step.
+
+    Ops that the model has dearer than others, such as a tanh, are so within a fusion, too. What is laid out for a
+    collective is copied as the model has that collective copy.
+    """
+    return sum(k.trip_count * _kernel_seconds(k, pricer) for k in kernels)
+
+
+def _kernel_seconds(kernel: Kernel, pricer: Pricer) -> float:
+    seconds = pricer.compute(kernel.op, kernel.flops, kernel.memory_bytes, _dtype(kernel.dtype))
+    for op, dtype, flops, memory_bytes in kernel.parts:
+        alone, fused = (pricer.compute(name, flops, memory_bytes, _dtype(dtype)) for name in (op, "fusion"))
+        seconds += max(0.0, alone - fused)
+    for kind, memory_bytes, runs in kernel.copied:
+        step = StepInfo(kind, pricer.mesh, group=pricer.mesh.size, messages=1, dtype=_dtype(kernel.dtype))
+        seconds += pricer.info(replace(step, copied_bytes=memory_bytes, runs=runs)) - pricer.info(step)
+    return seconds
 
 
 def _step(op: CollectiveOp, mesh: Mesh) -> StepInfo:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from eggshard.errors import ProgramError
 
@@ -21,7 +22,21 @@ INSTRUCTION = re.compile(
 _METADATA = re.compile(r",?\s*metadata=\{(?:[^{}\"]|\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})*\}")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([^\]]*)\]")
+_LAYOUT = re.compile(r"\b[a-z]\w*\[(\d+(?:,\d+)*)\]\{(\d+(?:,\d+)*)")
 _TRIPS = re.compile(r'known_trip_count\\?"?\s*[:=]\s*\{\s*\\?"?n\\?"?\s*[:=]\s*\\?"?(\d+)')
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction. line: its text without metadata and comments; its operands begin at ``start``."""
+
+    name: str
+    opcode: str
+    shape: str
+    operands: tuple[str, ...]
+    line: str
+    start: int
+    root: bool
 
 
 def plain(line: str) -> str:
@@ -54,6 +69,19 @@ def shapes_of(shape: str) -> list[tuple[str, tuple[int, ...]]]:
             raise ProgramError(f"compiled HLO: the size of {dtype}[{dims}] is not known")
         arrays.append((dtype, tuple(map(int, extents))))
     return arrays
+
+
+def size_of(shape: str) -> int:
+    """Bytes of all arrays of a shape. ProgramError for an unknown size."""
+    return sum(size for _, size in arrays_of(shape))
+
+
+def layouts_of(shape: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(extents, dimensions from the minor-most) of each array of a shape whose text says how it is laid out."""
+    return [
+        (tuple(int(n) for n in dims.split(",")), tuple(int(d) for d in order.split(",")))
+        for dims, order in _LAYOUT.findall(shape)
+    ]
 
 
 def _bits(dtype: str) -> int:

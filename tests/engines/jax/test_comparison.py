@@ -16,7 +16,7 @@ from eggshard.costmodel import AlphaBeta, Messages, WireBytes  # noqa: E402
 from eggshard.costmodel.pricing import Pricer  # noqa: E402
 from eggshard.engines.jax.comparison import Comparison, CompiledFigures  # noqa: E402
 from eggshard.hlo.collectives import count_collectives  # noqa: E402
-from eggshard.hlo.kernels import Kernel, count_kernels  # noqa: E402
+from eggshard.hlo.kernels import Kernel, Part, count_kernels  # noqa: E402
 from eggshard.hlo.pricing import communication_seconds, compute_seconds  # noqa: E402
 from eggshard.program.mesh import Mesh  # noqa: E402
 from eggshard.program.types import TensorType  # noqa: E402
@@ -173,6 +173,38 @@ def test_compiled_collectives_cost_what_steps_cost(name):
         assert found == pytest.approx(pricer.program(plan), rel=1e-9)
 
 
+ROWS, COLUMNS = TensorType((256, 512), "f32"), TensorType((256, 64), "f32")
+INNER = {
+    "gather": (AllGather(((1, ("x",)),)), COLUMNS),
+    "reduce-scatter": (ReduceScatter(((1, ("x",)),), "add"), ROWS),
+    "all-to-all of rows": (AllToAll(((0, ("x",)),), ((1, ("x",)),)), ROWS),
+    "all-to-all of columns": (AllToAll(((1, ("x",)),), ((0, ("x",)),)), ROWS),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_collectives_along_inner_dimensions_cost_what_steps_cost(name):
+    """What is laid out anew for them is copied as their steps say."""
+    action, type_ = INNER[name]
+    mesh = Mesh({"x": 8})
+    plan = plan_of(mesh, [type_], action)
+    _, hlo = run_on_xla(plan, [np.ones((8, *type_.shape), np.float32)])
+    pricer = Pricer(es.costmodel.named("cpu-host"), mesh)
+    found = compute_seconds(count_kernels(hlo), pricer) + communication_seconds(count_collectives(hlo), pricer)
+    assert found == pytest.approx(pricer.program(plan), rel=0.05)
+
+
+def test_dear_ops_within_fusions_cost_what_steps_cost():
+    """And where only slices of them are taken, as much as of these."""
+    def kernels(function):
+        return count_kernels(jax.jit(function).lower(np.ones((512, 512), np.float32)).compile().as_text())
+
+    pricer = Pricer(es.costmodel.named("cpu-host"), Mesh({}))
+    tanh = pricer.compute("tanh", 512 * 512, 2 * 4 * 512 * 512, "f32")
+    assert compute_seconds(kernels(lambda x: 2 * jnp.tanh(x + 1)), pricer) == pytest.approx(tanh, rel=0.05)
+    assert compute_seconds(kernels(lambda x: 1 + jnp.tanh(x)[:64]), pricer) == pytest.approx(tanh / 8, rel=0.2)
+
+
 HLO = """HloModule m, num_partitions=8
 
 %fused (p: f32[4,8], q: f32[8,16], i: s32[]) -> f32[1,16] {
@@ -219,7 +251,8 @@ ENTRY %main (x: (s32[], f32[4,8], f32[8,16], f32[100,16])) -> (s32[], f32[4,8], 
 def test_kernels_of_a_loop():
     row, update, compare = count_kernels(HLO)
     # Inputs and the row of the product; then only the row that is updated, and its number.
-    assert row == Kernel("fusion", "f32", 2 * 4 * 8 * 16, 4 * (32 + 128 + 16), 5)
+    product = Part("dot_general", "f32", 2 * 4 * 8 * 16, 4 * (32 + 128 + 64))
+    assert row == Kernel("fusion", "f32", 2 * 4 * 8 * 16, 4 * (32 + 128 + 16), 5, (product,))
     assert update == Kernel("fusion", "f32", 0, 4 * (16 + 16 + 1), 5)
     assert compare == Kernel("compare", "pred", 0, 4 + 4 + 1, 6)
     unknown = HLO.replace("known_trip_count", "unheard_of")
