@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -90,10 +91,14 @@ def _narrow(state: State) -> None:
 
 
 def _improve(state: State) -> None:
-    """Local search from every plan to begin with; of many choices from the cheapest, as dual ascent finds others."""
+    """Local search from every plan to begin with, both ways; of many choices from the cheapest, one way, as dual ascent
+    finds others."""
     stage = state.stage
-    for start in sorted(stage.plans, key=lambda plan: plan.cost)[: 1 if stage.many else None]:
-        plan = stage.search.improve(start.chosen)
+    starts, ways = sorted(stage.plans, key=lambda plan: plan.cost), (False, True)
+    if stage.many:
+        starts, ways = starts[:1], ways[:1]
+    for start, operands_first in itertools.product(starts, ways):
+        plan = stage.search.improve(start.chosen, operands_first=operands_first)
         state.offer(plan, "local")
         stage.keep(plan)
 

@@ -35,16 +35,21 @@ class LocalSearch:
                     outs.setdefault(choice.out, []).append(s)
             self.by_out.append(outs)
 
-    def improve(self, chosen: Mapping[int, Iterable[int]], sweeps: int = 20) -> Selection | None:
-        """The local optimum reached from these choices; None if they make no valid plan."""
+    def improve(
+        self, chosen: Mapping[int, Iterable[int]], sweeps: int = 20, operands_first: bool = False
+    ) -> Selection | None:
+        """The local optimum reached from these choices; None if they make no valid plan.
+
+        operands_first: classes are looked at after their operands, not after their users; that leads elsewhere.
+        """
         state = PlanState(self.graph, chosen, self.fallback)
         if not state.cost < math.inf:
             return None
-        order = self.graph.order
+        order = self.graph.order if operands_first else self.graph.order[::-1]
         dirty = set(order)
         for _ in range(sweeps):
             changed: set[int] = set()
-            for c in reversed(order):
+            for c in order:
                 if c in dirty and state.made[c] and self.improve_class(state, c):
                     changed.add(c)
                     if time.monotonic() > self.deadline:
