@@ -19,6 +19,7 @@ _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _RESULT = re.compile(r"(?<== )(?:\(.*?\)|\S+)(?= [a-z][a-z0-9\-]*\()")
 #: Types of compiled HLO whose values some of MLIR's narrower floats are a part of.
 _WIDE = re.compile(r"\b(f16|bf16|f32)\[([0-9,]*)\]")
+_ARRAY = re.compile(r"\b[a-z]+\d*\[")
 #: Collectives that XLA combines, with more than one result. (An all-to-all has its pieces as results.)
 _COMBINED = re.compile(r"= \(.*?\) (?:all-reduce|all-gather|reduce-scatter)(?:-start)?\(")
 
@@ -55,23 +56,35 @@ def as_written(module: Any, compiled: str) -> str:
     return "\n".join(map(line_as_written, lines, channels))
 
 
+def removed(module: Any, compiled: str) -> int:
+    """How many of a module's collectives the compiler found to compute what is known, or what another one does."""
+    lines = [line for line in compiled.split("\n") if _CHANNEL.search(line)]
+    parts = sum(len(_ARRAY.findall(found[0])) if (found := _COMBINED.search(line)) else 1 for line in lines)
+    return sum(1 for _ in _collectives(module)) - parts
+
+
 def _floats(module: Any) -> Iterator[tuple[int, str, int]]:
     """(channel, element type as HLO spells it, elements) of every collective on floats narrower than f32."""
-    from jax.interpreters.mlir import make_ir_context
     from jaxlib.mlir import ir
 
-    if isinstance(module, str):
-        with make_ir_context():
-            yield from _floats(ir.Module.parse(module))
-        return
-    for op in _within(module.operation):
-        if "channel_handle" not in op.attributes:
-            continue
+    for op in _collectives(module):
         channel = re.search(r"handle = (\d+)", str(op.attributes["channel_handle"]))
         types = [ir.RankedTensorType(v.type) for v in op.results]
         dtypes = {str(t.element_type) for t in types}
         if channel and len(dtypes) == 1 and (dtype := dtypes.pop()).startswith(("f8", "f16", "bf16")):
             yield int(channel[1]), dtype.lower(), sum(math.prod(t.shape) for t in types)
+
+
+def _collectives(module: Any) -> Iterator[Any]:
+    """The collectives of a module, or of its text."""
+    from jax.interpreters.mlir import make_ir_context
+    from jaxlib.mlir import ir
+
+    if isinstance(module, str):
+        with make_ir_context():
+            yield from _collectives(ir.Module.parse(module))
+        return
+    yield from (op for op in _within(module.operation) if "channel_handle" in op.attributes)
 
 
 def _within(op: Any) -> Iterator[Any]:

@@ -29,7 +29,8 @@ PROGRESS = 100
 OF_A_SEED = 1_000_000
 KINDS = ("wrong", "crash", "fallback", "bytes", "bound", "order")
 #: What is counted of JAX itself, and is no failure: by kind, its name in the table. Refused ones have no kind.
-JAX = {"refused": "refused by JAX", "reference": "wrong by XLA", "moved": "moved by propagation"}
+JAX = {"refused": "refused by JAX", "reference": "wrong by XLA", "simplified": "fewer bytes by XLA",
+       "moved": "moved by propagation"}
 
 
 def run(console: Console, *, seed: int = 0, programs: int = 200, start: int = 0, jobs: int = 1) -> bool:

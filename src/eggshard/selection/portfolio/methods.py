@@ -94,10 +94,8 @@ def _improve(state: State) -> None:
     """Local search from every plan to begin with, both ways; of many choices from the cheapest, one way, as dual ascent
     finds others."""
     stage = state.stage
-    starts, ways = sorted(stage.plans, key=lambda plan: plan.cost), (False, True)
-    if stage.many:
-        starts, ways = starts[:1], ways[:1]
-    for start, operands_first in itertools.product(starts, ways):
+    starts = sorted(stage.plans, key=lambda plan: plan.cost)[: 1 if stage.many else None]
+    for start, operands_first in itertools.product(starts, [False] if stage.many else [False, True]):
         plan = stage.search.improve(start.chosen, operands_first=operands_first)
         state.offer(plan, "local")
         stage.keep(plan)
