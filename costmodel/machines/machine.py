@@ -17,9 +17,11 @@ from eggshard.costmodel.machines import algorithms
 from eggshard.costmodel.machines.algorithms import Span
 from eggshard.costmodel.machines.topologies import Fabric, Torus
 from eggshard.costmodel.positions import Extents, Positions
+from eggshard.costmodel.machines.machine_table import table_of
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
+from eggshard.tables import Shown
 
 #: Bytes at which groups of several shapes are compared to find the slowest; groups of one shape are equally fast.
 _TYPICAL = 1 << 20
@@ -126,8 +128,8 @@ class _Permute:
     counts_hops: bool
 
 
-@dataclass(frozen=True)
-class Machine(Combinable):
+@dataclass(frozen=True, repr=False)
+class Machine(Shown, Combinable):
     """Prices collectives by the fastest algorithm and protocol that the machine has, and compute by a roofline.
 
     levels: the inner first; every level but the last has a number of units. axes: by mesh axis the name of the level
@@ -162,6 +164,9 @@ class Machine(Combinable):
             raise CostModelError(f"machine {self.name!r} has no levels {unknown}; there are {names}")
         if not self.protocols:
             raise CostModelError(f"machine {self.name!r} has no protocols; give one, or leave them out")
+
+    def __str__(self) -> str:
+        return table_of(self)
 
     def placed(self, **axes: str) -> Machine:
         """Return a copy with mesh axes placed on named levels: ``machine.placed(data="network", model="node")``."""

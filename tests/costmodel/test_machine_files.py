@@ -222,3 +222,12 @@ def test_levels_of_a_known_name_are_changed(tmp_path: Path) -> None:
 def test_names_that_are_nearly_right(name: str, meant: str) -> None:
     with pytest.raises(CostModelError, match=rf"did you mean '{meant}'\? There are alpha-beta"):
         named(name)
+
+
+@pytest.mark.parametrize("name", es.costmodel.presets())
+def test_machines_print_as_tables(name: str) -> None:
+    machine = es.costmodel.preset(name)
+    text = str(machine)
+    assert text.startswith(f"{name} (") and all(level.name in text for level in machine.levels)
+    assert "flop/s" in text and "protocols: " in text and len(text.splitlines()) < 12
+    assert repr(machine) == f"<Machine: {text.splitlines()[0]}>"
