@@ -54,8 +54,8 @@ test-jax: ## Run the tests that meet JAX under another version, e.g. JAX=0.8.0.
 KERNELS := SkylakeX Haswell Sandybridge Nehalem
 # The tests whose NumPy code calls BLAS.
 BLAS_TESTS := $(addprefix tests/, planner/test_optimization.py planner/test_bodies.py planner/test_merged_dimensions.py \
-	planner/test_overlapped.py planner/test_jax_programs.py planner/layers memory/strips spmd/test_partly_manual.py \
-	spmd/test_sharding_groups.py emit/test_repeated_collectives.py engines/jax/test_callable.py \
+	planner/test_jax_programs.py planner/layers planner/repricing/test_overlapped.py memory/strips \
+	spmd/test_partly_manual.py spmd/test_sharding_groups.py emit/test_repeated_collectives.py engines/jax/test_callable.py \
 	engines/jax/test_verification.py engines/workspace/test_oracle.py frontends/jax ops/test_jax_programs.py \
 	ops/algebra ops/test_evaluate.py prove/test_residues.py plan/test_retargeting.py rewrites shardy/local \
 	testing/kernel_interpreter test_api.py)

@@ -1,6 +1,7 @@
-"""The three top-level folders are parts of the package, and importing the package is cheap."""
+"""The three top-level folders are parts of the package, importing it is cheap, and what make runs is there."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,10 @@ def test_import_leaves_heavy_libraries_alone(tmp_path: Path) -> None:
     result = run_python(code, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[]"
+
+
+def test_make_names_tests_that_are_there() -> None:
+    named = re.search(r"^BLAS_TESTS := \$\(addprefix tests/,(.*?)\)$", (ROOT / "Makefile").read_text(), re.S | re.M)
+    assert named is not None
+    paths = named[1].replace("\\", "").split()
+    assert len(paths) > 10 and not [path for path in paths if not (ROOT / "tests" / path).exists()]

@@ -87,6 +87,19 @@ def test_what_the_proof_says_is_what_runs(mesh):
     assert wrong.sum() == 16 and wrong[:, 3].all()
 
 
+def test_an_index_that_is_not_clamped_is_found(mesh):
+    """XLA's partitioner leaves out an update that begins past the last row, where `jax.jit` writes that row."""
+    def update(a, row, i):
+        return jax.lax.dynamic_update_slice(a, row, (i, jnp.zeros_like(i)))
+
+    args = *arrays((16, 8), (1, 8)), jax.ShapeDtypeStruct((), jnp.int32)
+    run = compiled(mesh, update, [("x", None), (), ()], ("x", None), args)
+    assert es.equivalent(run, update, *args).equal is False
+    given = jnp.zeros((16, 8)), jnp.ones((1, 8)), jnp.int32(16)
+    placed = [jax.device_put(x, s) for x, s in zip(given, run.input_shardings[0], strict=True)]
+    assert not run(*placed).any() and update(*given)[-1].all()
+
+
 def test_constants_that_the_compiler_rounds(mesh):
     """A division by 3 becomes a product with a number near 1/3, as it does on one device."""
     def third(a):
