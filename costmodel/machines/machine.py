@@ -15,9 +15,9 @@ from eggshard.costmodel.combining import Combinable
 from eggshard.costmodel.compute import Compute, check_spill, spilled
 from eggshard.costmodel.machines import algorithms
 from eggshard.costmodel.machines.algorithms import Span
+from eggshard.costmodel.machines.machine_table import table_of
 from eggshard.costmodel.machines.topologies import Fabric, Torus
 from eggshard.costmodel.positions import Extents, Positions
-from eggshard.costmodel.machines.machine_table import table_of
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
