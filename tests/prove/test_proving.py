@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
+import numpy as np
 import pytest
 from testing.plan_mutants import mutants
 from tests.random_programs import random_case
@@ -73,3 +74,22 @@ def test_a_loop_that_does_not_end_is_a_difference():
     proofs = [es.Plan.of(dataclasses.replace(plan, device_program=steps)).prove() for steps in dropped]
     assert proofs and not any(proofs)
     assert any("not ended" in str(proof) for proof in proofs)
+
+
+def test_what_is_not_chosen_may_be_no_number() -> None:
+    """As where `jnp.take` has NaN for indices out of range: by truth values in a field nothing is decided there."""
+    b = es.ProgramBuilder({"x": 4})
+    x = b.input((8, 8), sharding=("x", None))
+    y = b.op("tanh", x)
+    larger = b.op("compare", x, y, comparison_direction="GE", compare_type="FLOAT")
+    b.output(b.op("select", larger, y, b.broadcast(b.constant(np.float32("nan")), (8, 8))), sharding=(None, None))
+    proof = es.optimize(b.build(), limits=es.Limits(proof=0)).prove()
+    assert proof and proof.undecided < proof.elements and proof.choices
+
+
+def test_what_is_no_number_is_no_proof() -> None:
+    b = es.ProgramBuilder({"x": 4})
+    x = b.input((8, 8), sharding=("x", None))
+    b.output(x * b.broadcast(b.constant(np.float32("nan")), (8, 8)), sharding=(None, None))
+    proof = es.optimize(b.build(), limits=es.Limits(proof=0)).prove()
+    assert proof.equal is None and "no element" in str(proof)

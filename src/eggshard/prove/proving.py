@@ -16,6 +16,7 @@ from eggshard.limits import Deadline
 from eggshard.ops.arithmetic import using
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.proof import MISSED, Difference, Proof, chance_of
+from eggshard.program.attributes import Literal
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.blending import BlendedField
@@ -129,18 +130,20 @@ def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, expo
 
 
 def decided(of_run: Pairs, runs: int, most: int, seed: int) -> Proof:
-    """Compare with comparisons as elements of a field; in an order where they must be bits, or where results differ.
+    """Compare with comparisons as elements of a field; in an order where they must be bits, or where results differ or
+    are of no number besides those that are not chosen.
 
     most: runs that are made where bits decide. What differs as elements, and not in an order, obeys a law of orders, or
     differs by bits that are hard to find; as many runs are made as tell, whatever they take.
     """
     region = of_run(0)[0].region
     integers = sum(not is_float(t) and t != "i1" for t in (region.types[v].dtype for v in region.inputs))
-    proof = replace(compared(of_run, most if integers else runs, seed, blended), choices=integers)
-    if proof:
-        return proof
-    choices = choices_of(region)
-    least = max(most, CHOICES) if proof.equal is False else most if choices else runs
+    choices, least = choices_of(region), most
+    if not (choices and _has_nan(region)):
+        proof = replace(compared(of_run, most if integers else runs, seed, blended), choices=integers)
+        if proof and not (choices and proof.undecided):
+            return proof
+        least = max(most, CHOICES) if proof.equal is False else most if choices else runs
     return replace(compared(of_run, least, seed, ordered), choices=choices)
 
 
@@ -196,6 +199,8 @@ def compared(of_run: Pairs, runs: int, seed: int, fields: Fields) -> Proof:
         done = k + 1
         if difference is not None:
             break
+    if difference is None and undecided == elements > 0:
+        return Proof(None, done, refused="no element of the program's outputs is a number")
     return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference)
 
 
@@ -210,6 +215,16 @@ def _comparisons(region: Region) -> int:
         or op.attributes.get("monoid") in ("max", "min") for op in region.ops
     )
     return own + sum(_comparisons(inner) for op in region.ops for inner in op.regions)
+
+
+def _has_nan(region: Region) -> bool:
+    """Whether some constant is no number. What blends with it is none."""
+    def is_nan(value: Literal) -> bool:
+        array = value.array
+        return bool(_nan(array[(slice(1),) * array.ndim] if value.splat else array).any())
+
+    return any(op.name == "constant" and is_nan(op.attributes["value"]) or any(map(_has_nan, op.regions))
+               for op in region.ops)
 
 
 _COMPARING = ("abs", "chlo.top_k", "clamp", "compare", "maximum", "minimum", "sign")
