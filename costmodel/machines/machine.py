@@ -15,7 +15,7 @@ from eggshard.costmodel.combining import Combinable
 from eggshard.costmodel.compute import Compute, check_spill, spilled
 from eggshard.costmodel.machines import algorithms
 from eggshard.costmodel.machines.algorithms import Span
-from eggshard.costmodel.machines.machine_table import table_of
+from eggshard.costmodel.machines.machine_table import Row, table_of
 from eggshard.costmodel.machines.topologies import Fabric, Torus
 from eggshard.costmodel.positions import Extents, Positions
 from eggshard.costmodel.protocol import StepInfo
@@ -166,7 +166,9 @@ class Machine(Shown, Combinable):
             raise CostModelError(f"machine {self.name!r} has no protocols; give one, or leave them out")
 
     def __str__(self) -> str:
-        return table_of(self)
+        rows = [Row(x.name, x.units, x.fabric, x.shared, x.algorithms) for x in self.levels]
+        title = f"{self.name} ({self.origin})" if self.origin else self.name
+        return table_of(title, rows, self.compute, [p.name for p in self.protocols], self.overlap)
 
     def placed(self, **axes: str) -> Machine:
         """Return a copy with mesh axes placed on named levels: ``machine.placed(data="network", model="node")``."""

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.table import Table
 
+from eggshard.costmodel.compute import Compute
+from eggshard.costmodel.machines.topologies import Fabric
 from eggshard.tables import duration, render
 
-if TYPE_CHECKING:
-    from eggshard.costmodel.machines.machine import Level, Machine
+
+class Row(NamedTuple):
+    """A level of a machine."""
+
+    level: str
+    units: int
+    fabric: Fabric
+    shared: bool
+    algorithms: Sequence[str]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row's text."""
+        kind = self.fabric.kind + (", shared" if self.shared else "")
+        return (self.level, str(self.units or "any"), kind, rate(self.fabric.bandwidth, "B/s"),
+                duration(self.fabric.latency), ", ".join(self.algorithms) or "all")
 
 
-def table_of(machine: Machine) -> str:
-    """The machine's levels in a table, the inner first, and below it a line on compute and one on protocols."""
+def table_of(title: str, rows: Sequence[Row], compute: Compute, protocols: Sequence[str], overlap: float) -> str:
+    """The levels in a table, the inner first, and below it a line on compute and one on protocols."""
     levels = Table(box=None, padding=(0, 2), show_edge=False)
     for name, side in (("level", "left"), ("units", "right"), ("fabric", "left"), ("bandwidth", "right"),
                        ("latency", "right"), ("algorithms", "left")):
         levels.add_column(name, justify=side, no_wrap=name != "algorithms")  # type: ignore[arg-type]
-    for level in machine.levels:
-        levels.add_row(*_row(level))
-    rates = dict(machine.compute.flops)
+    for row in rows:
+        levels.add_row(*row.cells)
+    rates = dict(compute.flops)
     peak = rate(rates.pop("default"), "flop/s")
     others = ", ".join(f"{dtype} {rate(r, 'flop/s')}" for dtype, r in rates.items())
-    lines = [f"compute: {peak}{f' ({others})' if others else ''}; memory {rate(machine.compute.memory, 'B/s')}"]
-    if machine.compute.ops:
-        lines.append(f"figures of their own: {', '.join(machine.compute.ops)}")
-    lines.append(f"protocols: {', '.join(protocol.name for protocol in machine.protocols)}")
-    if machine.overlap:
-        lines.append(f"{machine.overlap:.0%} of communication can run beside compute")
-    title = f"{machine.name}{f' ({machine.origin})' if machine.origin else ''}"
+    lines = [f"compute: {peak}{f' ({others})' if others else ''}; memory {rate(compute.memory, 'B/s')}"]
+    if compute.ops:
+        lines.append(f"figures of their own: {', '.join(compute.ops)}")
+    lines.append(f"protocols: {', '.join(protocols)}")
+    if overlap:
+        lines.append(f"{overlap:.0%} of communication can run beside compute")
     return "\n".join((title, render(levels), *lines))
 
 
@@ -39,9 +55,3 @@ def rate(per_second: float, unit: str) -> str:
         if per_second >= 0.9995 * scale:
             return f"{per_second / scale:.3g} {prefix}{unit}"
     return f"{per_second:.3g} {unit}"
-
-
-def _row(level: Level) -> tuple[str, ...]:
-    fabric = level.fabric
-    return (level.name, str(level.units or "any"), fabric.kind + (", shared" if level.shared else ""),
-            rate(fabric.bandwidth, "B/s"), duration(fabric.latency), ", ".join(level.algorithms) or "all")
