@@ -126,7 +126,7 @@ class _Reader:
         flops = sum(computed[j.name] * self._flops(j, inside) for j in inside.values())
         parts = (Part(_name(j), _dtype(j), *(computed[j.name] * f(j, inside) for f in (self._flops, self._bytes)))
                  for j in inside.values() if j.opcode not in _MOVES and j.opcode not in _NO_KERNELS)
-        return [Kernel(_name(i), _dtype(i), flops, self._fused_bytes(i, inside), parts=tuple(parts))]
+        return [Kernel(_name(i), _dtype(i), flops, self._fused_bytes(i, inside, computed), parts=tuple(parts))]
 
     def _inside(self, i: Instruction) -> Mapping[str, Instruction]:
         """What a fusion fuses; nothing for other instructions."""
@@ -159,9 +159,10 @@ class _Reader:
             return float(written)
         return float(written + sum(size_of(values[name].shape) for name in dict.fromkeys(i.operands) if name in values))
 
-    def _fused_bytes(self, i: Instruction, inside: Mapping[str, Instruction]) -> float:
+    def _fused_bytes(
+        self, i: Instruction, inside: Mapping[str, Instruction], computed: Mapping[str, float]
+    ) -> float:
         """Return the bytes of a fusion: what is read of its parameters, and its result or the updated part of it."""
-        computed = computed_parts(inside)
         read = sum(computed[j.name] * size_of(j.shape) for j in inside.values() if j.opcode == "parameter")
         root = next((j for j in inside.values() if j.root), None)
         while root is not None and root.opcode in ("bitcast", "copy"):
