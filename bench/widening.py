@@ -19,7 +19,6 @@ _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _RESULT = re.compile(r"(?<== )(?:\(.*?\)|\S+)(?= [a-z][a-z0-9\-]*\()")
 #: Types of compiled HLO whose values some of MLIR's narrower floats are a part of.
 _WIDE = re.compile(r"\b(f16|bf16|f32)\[([0-9,]*)\]")
-_ARRAY = re.compile(r"\b[a-z]+\d*\[")
 #: Collectives that XLA combines, with more than one result. (An all-to-all has its pieces as results.)
 _COMBINED = re.compile(r"= \(.*?\) (?:all-reduce|all-gather|reduce-scatter)(?:-start)?\(")
 
@@ -54,13 +53,6 @@ def as_written(module: Any, compiled: str) -> str:
         return _RESULT.sub(lambda m: _WIDE.sub(rf"{dtype}[\2]", m[0]), line, count=1)
 
     return "\n".join(map(line_as_written, lines, channels))
-
-
-def removed(module: Any, compiled: str) -> int:
-    """How many of a module's collectives the compiler found to compute what is known, or what another one does."""
-    lines = [line for line in compiled.split("\n") if _CHANNEL.search(line)]
-    parts = sum(len(_ARRAY.findall(found[0])) if (found := _COMBINED.search(line)) else 1 for line in lines)
-    return sum(1 for _ in _collectives(module)) - parts
 
 
 def _floats(module: Any) -> Iterator[tuple[int, str, int]]:

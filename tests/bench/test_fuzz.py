@@ -15,6 +15,8 @@ from bench.fuzz.check import checked, renamed, reordered
 from bench.fuzz.generate import MESHES, generate
 from bench.fuzz.shrink import shrunk
 
+import eggshard as es
+
 #: Seeds of programs on no more devices than tests have.
 SEEDS = [seed for seed in range(40) if math.prod(random.Random(seed).choice(MESHES).values()) <= 8]
 
@@ -44,6 +46,20 @@ def test_a_wrong_reference_is_no_wrong_plan(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(check, "reference", lambda d: (right(d)[0], [np.zeros_like(a) for a in right(d)[1]]))
     found = checked(generate(SEEDS[0]))
     assert found and {p.kind for p in found} == {"reference"}
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_what_xla_knows_beforehand_is_no_wrong_prediction(sent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = es.ProgramBuilder(mesh={"a": 4})
+    x, y = (builder.input((8, 8), "i32", ("a", None)) for _ in range(2))
+    nothing = builder.op("multiply", builder.op("subtract", x, x), y)
+    builder.output(builder.op("reduce", nothing, dimensions=(0,), monoid="add"), (None,))
+    plan = es.optimize(builder.build())
+    compiled = check._Compiled(plan)
+    compiled.run(*(np.ones((8, 8), np.int32) for _ in range(2)))
+    if not sent:
+        monkeypatch.setattr(check._Compiled, "handed", 0.0)
+    assert [p.kind for p in check._figures(plan, compiled)] == [check.SIMPLIFIED if sent else "bytes"]
 
 
 def test_programs_are_shrunk_to_what_fails() -> None:
