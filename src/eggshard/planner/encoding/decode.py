@@ -66,6 +66,7 @@ class Decoder:
         self._number: dict[int, int] = {}
         for v, cls in enumerate(graph.values):
             self._number.setdefault(cls, v)
+        self._equal = {self._view(cls): v for cls, v in reversed(self._number.items())}
         self._result_of = a_result_of(graph, self.problem, selection)
         self._converted: dict[Shard, list[int]] = {}
         self._origin: dict[Shard, Shard] = {}
@@ -177,8 +178,11 @@ class Decoder:
 
     def _of(self, cls: int) -> tuple[int, int]:
         """The class of the problem, and the value of the program, that an e-class is."""
-        group = self.views.group[cls]
-        return group, self._number.get(cls, self._number.get(group, -1))
+        return self.views.group[cls], self._equal.get(self._view(cls), -1)
+
+    def _view(self, cls: int) -> object:
+        """What e-classes of equal values have in common."""
+        return self.views.group[cls], self.views.order[cls], self.graph.classes[cls].types
 
     def _origins(self, c: int, tag: object) -> tuple[Origin, ...]:
         """What is chosen with a choice for class ``c`` of the problem."""

@@ -1,8 +1,9 @@
 """Positions that are only compared with one another, as in causal masks.
 
 What an order decides for some places is decided for as many others that lie in the same order, and there are such
-places in every block of as many. So a class whose positions are compared with positions of its own alone may be cut
-like any other, unless a sum counts places: how many lie before one is no matter of order.
+places in every block of as many. So classes whose positions are compared with one another alone may be cut
+alike, as any other. A sum that counts places counts how many lie between others: a polynomial in these numbers, which is
+zero if it is wherever they add up to one of more numbers than its degree, each at least as large.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ def _follow(classes: Classes, path: Path, container: Container, found: list[Node
         positions = [of[v] for v in item.operands if v in of]
         if not positions:
             continue
+        if _is_order(op, len(positions)):
+            found += positions
+            for node in positions[1:]:
+                classes.join(positions[0], node)
+            continue
         roots = {classes.find(node) for node in positions}
         whole = len(roots) == 1 and not list(inner_of(path, number, item))
-        if whole and _is_order(item, op, len(positions)):
-            found += positions
-        elif whole and _is_moved(item, op, [_source(made, v) for v in item.operands if v not in of]):
+        if whole and _is_moved(item, op, [_source(made, v) for v in item.operands if v not in of]):
             of |= {v: positions[0] for v in item.results}
         elif whole and op is not None and op[0] == "add" and (
             start := _first_position(made, uses, container, item, of)
@@ -67,8 +71,8 @@ def _follow(classes: Classes, path: Path, container: Container, found: list[Node
             classes.divide(of[v], 1)
 
 
-def _is_order(item: Op | Step, op: tuple | None, positions: int) -> bool:  # type: ignore[type-arg]
-    return op is not None and op[0] == "compare" and positions == len(item.operands)
+def _is_order(op: tuple | None, positions: int) -> bool:  # type: ignore[type-arg]
+    return op is not None and op[0] == "compare" and positions == 2
 
 
 def _is_moved(item: Op | Step, op: tuple | None, others: Sequence[Op | Step | None]) -> bool:  # type: ignore[type-arg]

@@ -124,8 +124,10 @@ class _Cut:
         needs.follow(_PLAN, device_program)
         self._needed, self.degree = needs.places, needs.degree
         for root, sums in needs.counted.items():
-            if sums >= MOST_RUNS or sums and root in self._positions.ordered:
+            if sums >= MOST_RUNS:
                 self._classes.divide(root, 1)
+            elif root in self._positions.ordered:
+                self._needed[root] = self._needed.get(root, 0) + sums
         cut = [root for root in self._needed if self._places(root) < self._classes.blocks(root)]
         self.runs = 1 + max((needs.counted.get(root, 0) for root in cut), default=0)
 
