@@ -68,17 +68,17 @@ def prove(
     sizes, apart = None, None
     deadline = None if within is None else Deadline(within)
     try:
-        cut = (rows_of(plan) or cut_at_lemmas(plan, deadline)) if shrink and whole > ENOUGH else None
+        cuts = _cuts(plan, deadline) if shrink and whole > ENOUGH else []
     except TimeoutError:
         assert within is not None
         why = f"to cut the plan takes longer than the {within:.2g} s that it is given; plan.prove() takes what it needs"
         return Proof(None, late=True, refused=why)
-    if cut is not None:
-        smaller = Sizes(cut[0])
-        if smaller.of_run(0).elements * _WORTH > whole:
+    for cut, lemmas in cuts:
+        smaller = Sizes(cut)
+        if sizes is None and smaller.of_run(0).elements * _WORTH > whole:
             sizes = Sizes(plan)
         if sizes is None or smaller.of_run(0).elements < sizes.of_run(0).elements:
-            apart = replace(_proof(smaller, runs, seed, within), lemmas=cut[1], whole=whole)
+            apart = replace(_proof(smaller, runs, seed, within), lemmas=lemmas, whole=whole)
             if apart:
                 return replace(apart, seconds=time.perf_counter() - began)
     proof = _proof(sizes or Sizes(plan, shrink), runs, seed, within)
@@ -93,6 +93,15 @@ def prove(
         other = _proof(Sizes(plan, shrink=False), runs, seed, within, exponents=True)
         proof = other if other else proof
     return replace(proof, seconds=time.perf_counter() - began)
+
+
+def _cuts(plan: PlanRecord, deadline: Deadline | None) -> list[tuple[PlanRecord, int]]:
+    """The plan cut into what can be shown one by one, and into how many; into the most first."""
+    rows = rows_of(plan)
+    lemmas = cut_at_lemmas(plan if rows is None else rows[0], deadline)
+    if rows is not None and lemmas is not None:
+        lemmas = lemmas[0], rows[1] + lemmas[1]
+    return [cut for cut in (lemmas, rows) if cut is not None]
 
 
 def enough_runs(degree: int, exponents: bool = False) -> int:

@@ -1,15 +1,16 @@
-"""Loops whose iterations are alike: one row of iterations, for any state, and what is left after all rows.
+"""Loops that are proved by their bodies, for any state, and what is left after them.
 
 A plan runs a counted loop of the program as a loop of rows, each as many iterations of the program's, and the rest. If
 a row maps any state to what so many iterations of the program map it to, rows do so however often they run: by
 induction. So the state before a row, and the one after all rows, become inputs, of random elements; that a row is one
 of those iterations, and that the loop begins with the program's state, is compared. Counters are run, to see how many
-iterations a row and all rows are; nothing else may depend on them.
+iterations a row and all rows are. Where nothing else depends on them, one row is like all; where something does, as the
+layer that a scan looks at, each iteration is compared with its counters, all of them of the same state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,26 +24,28 @@ from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.sizes.classes import Container, inner_of, items
 from eggshard.simulate.simulator import run
 from eggshard.steps.control_steps import Loop
+from eggshard.steps.held import Held
 from eggshard.steps.steps import Local, Step, StepPlan
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
-#: Rows that are counted at most.
-_MOST = 1 << 12
+#: Rows that are counted at most, and iterations that are compared one by one.
+_MOST, _ONE_BY_ONE = 1 << 12, 64
 
 
 class _Counted(NamedTuple):
     """A counted loop of the program. counts: by the places of carried integers where they begin and by how much they
-    grow; what else is carried is its state."""
+    grow. fixed: the places of what stays as it is; what else is carried is its state."""
 
     op: Op
     counter: Counter
     counts: dict[int, tuple[int, int]]
+    fixed: set[int]
 
     @property
     def state(self) -> list[int]:
-        return [k for k in range(len(self.op.operands)) if k not in self.counts]
+        return [k for k in range(len(self.op.operands)) if k not in self.counts and k not in self.fixed]
 
 
 def rows_of(plan: PlanRecord) -> tuple[PlanRecord, int] | None:
@@ -67,26 +70,37 @@ def _of_one_row(plan: PlanRecord) -> PlanRecord | None:
 
 
 def _counted(region: Region, op: Op) -> _Counted | None:
-    """A loop that runs while a counter is less than a number, of integers that count and a state of floats, apart."""
+    """A loop that runs while a counter is less than a number, of integers that count and a state of floats."""
     counter = find_counter(*op.regions)
     if counter is None or counter.direction != "LT" or counter.limit is None:
         return None
     made = {v: o for o in region.ops for v in o.results}
-    counts = {}
+    counts, fixed = {}, _fixed(op.regions[1])
     for k, v in enumerate(op.operands):
-        if not is_float(region.types[v].dtype):
+        if k not in fixed and not is_float(region.types[v].dtype):
             start, step = integer(made.get(v)), grows_by(op.regions[0], op.regions[1], k)
             if start is None or step is None:
                 return None
             counts[k] = start, step
-    return _Counted(op, counter, counts) if _apart(op.regions[1], counts) else None
+    counted = _Counted(op, counter, counts, fixed)
+    return counted if counter.position in counts and _count_alone(op.regions[1], counts) else None
+
+
+def _fixed(body: Container) -> set[int]:
+    """The places of what a body leaves as it is."""
+    return {k for k, (v, w) in enumerate(zip(body.inputs, body.outputs, strict=True)) if v == w}
+
+
+def _count_alone(body: Container, counts: Collection[int]) -> bool:
+    """Whether what a body makes of integers that count depends on nothing else."""
+    of_others = _dependent(body, [v for k, v in enumerate(body.inputs) if k not in counts])
+    return not any(body.outputs[k] in of_others for k in counts)
 
 
 def _apart(body: Container, counts: Collection[int]) -> bool:
-    """Whether what a body makes of integers, and what of all else, do not depend on one another."""
+    """Whether what a body makes of all else does not depend on integers that count."""
     of_counts = _dependent(body, [v for k, v in enumerate(body.inputs) if k in counts])
-    of_state = _dependent(body, [v for k, v in enumerate(body.inputs) if k not in counts])
-    return not any(v in (of_state if k in counts else of_counts) for k, v in enumerate(body.outputs))
+    return not any(v in of_counts for k, v in enumerate(body.outputs) if k not in counts)
 
 
 def _dependent(container: Container, on: Collection[int]) -> set[int]:
@@ -116,38 +130,48 @@ def _marked(container: Container, marks: Sequence[bool]) -> list[int]:
 
 
 class _Rows(NamedTuple):
-    """The rows that a loop of the plan runs. trips: iterations of a row. done: of all rows. ends: by the places of
-    integers that it carries where they end. own: how many of those come before what the program's loop carries.
-    placements: where it holds that."""
+    """The rows that a loop of the plan runs. trips: iterations of a row. counted: by row the integers that it carries,
+    by their places; after the last row, too. counts, state: the places of what the program's loop carries in the places
+    of `_Counted`; placements: where the state is held. apart: no state depends on integers."""
 
     trips: int
-    done: int
-    ends: dict[int, int]
-    own: int
+    counted: list[dict[int, int]]
+    counts: list[int]
+    state: list[int]
     placements: tuple[Placement, ...]
+    apart: bool
+
+    @property
+    def done(self) -> int:
+        """Iterations of all rows."""
+        return self.trips * (len(self.counted) - 1)
 
 
 def _rows(plan: PlanRecord, counted: _Counted, step: Step) -> _Rows | None:
     """The rows that a step runs; None for a step that is anything else."""
     loop, region, device_program = step.action, plan.program.region, plan.device_program
-    own = len(step.operands) - len(counted.op.operands)
-    if not isinstance(loop, Loop) or not 0 <= own <= 1 or not loop.body.held:
+    if not isinstance(loop, Loop) or not loop.body.held:
         return None
-    before, after = ([h.placement for v in values if (h := loop.body.held[v]) is not None]
-                     for values in (loop.body.inputs[own:], loop.body.outputs[own:]))
-    types, placements = [region.types[v] for v in counted.op.operands], tuple(before)
+    fixed = _fixed(loop.body)
+    changing = [k for k in range(len(step.operands)) if k not in fixed]
+    integers = [k for k in changing if not is_float(device_program.types[step.operands[k]].dtype)]
+    state, own = [k for k in changing if k not in integers], len(integers) - len(counted.counts)
+    if not 0 <= own <= 1 or len(state) != len(counted.state):
+        return None
+    before, after = ([h.placement for k in state if (h := loop.body.held[values[k]]) is not None]
+                     for values in (loop.body.inputs, loop.body.outputs))
+    types, placements = [region.types[counted.op.operands[k]] for k in counted.state], tuple(before)
     if before != after or len(placements) != len(types) or any(p.partial for p in placements) or any(
-        p.local_type(t) != device_program.types[v]
-        for p, t, v in zip(placements, types, step.operands[own:], strict=True)
+        p.local_type(t) != device_program.types[step.operands[k]]
+        for p, t, k in zip(placements, types, state, strict=True)
     ):
         return None
-    counts = {own + k: steps for k, (_, steps) in counted.counts.items()}
-    integers = [*range(own), *counts]
-    state = [v for k, v in enumerate(loop.condition.inputs) if k not in integers]
-    if not _apart(loop.body, integers) or loop.condition.outputs[0] in _dependent(loop.condition, state):
+    counts = dict(zip(counted.counts, integers[own:], strict=True))
+    rest = [v for k, v in enumerate(loop.condition.inputs) if k not in integers]
+    if not _count_alone(loop.body, integers) or loop.condition.outputs[0] in _dependent(loop.condition, rest):
         return None
     starts = {k: _integer(device_program, step.operands[k]) for k in integers}
-    if any(starts[own + k] != start for k, (start, _) in counted.counts.items()):
+    if any(starts[counts[k]] != start for k, (start, _) in counted.counts.items()):
         return None
     rows = list(_run(loop, {
         k: np.array(start, numpy_dtype(device_program.types[step.operands[k]].dtype))
@@ -157,12 +181,16 @@ def _rows(plan: PlanRecord, counted: _Counted, step: Step) -> _Rows | None:
     grown = {k: rows[1][k] - rows[0][k] for k in integers}
     if any(row[k] != rows[0][k] + n * grown[k] for n, row in enumerate(rows) for k in integers):
         return None
-    limit, trips = counted.counter.limit or 0, grown[own + counted.counter.position] // counted.counter.step
-    if trips < 1 or rows[-1][own + counted.counter.position] > limit:
+    counter = counts[counted.counter.position]
+    limit, trips = counted.counter.limit or 0, grown[counter] // counted.counter.step
+    if trips < 1 or rows[-1][counter] > limit:
         return None
-    if any(grown[k] != trips * steps for k, steps in counts.items()):
+    if any(grown[counts[k]] != trips * steps for k, (_, steps) in counted.counts.items()):
         return None
-    return _Rows(trips, trips * (len(rows) - 1), rows[-1], own, placements)
+    apart = _apart(counted.op.regions[1], counted.counts) and _apart(loop.body, integers)
+    if not apart and (trips > 1 or rows[-1][counter] < limit or len(rows) > _ONE_BY_ONE):
+        return None
+    return _Rows(trips, rows, [*counts.values()], state, placements, apart)
 
 
 def _integer(device_program: StepPlan, value: int) -> int | None:
@@ -231,49 +259,60 @@ def _narrow(step: Step, needed: Collection[int]) -> Step:
 
 def _rewritten(plan: PlanRecord, number: int, other: int, counted: _Counted, rows: _Rows) -> PlanRecord:
     region, device_program = plan.program.region, plan.device_program
-    op, counter, counts = counted
-    step, data = device_program.steps[other], counted.state
+    op, step, data = counted.op, device_program.steps[other], counted.state
     assert isinstance(step.action, Loop)
     one = _Room(region, [region.types[op.operands[k]] for k in data])
-    two = _Room(device_program, [device_program.types[step.operands[rows.own + k]] for k in data])
-    rest, rest_there = {}, {}
-    for k, end in rows.ends.items():
-        if k >= rows.own:
-            constant = next(o for o in region.ops if op.operands[k - rows.own] in o.results)
-            (rest[k - rows.own],) = one.placed(constant, attributes=_with_value(constant, end))
-        source = next(s for s in device_program.steps if step.operands[k] in s.results)
-        assert isinstance(source.action, Local)
-        (rest_there[k],) = two.placed(source, action=replace(
-            source.action, attributes=_with_value(source.action, end)))
-    # The program: iterations of a row on any state, and the rest of them.
-    start, by = counts[counter.position]
-    condition = _with_limit(op.regions[0], start + rows.trips * by)
-    row = one.looped(op, {k: one.use(op.operands[k]) for k in counts} | dict(zip(data, one.states[0], strict=True)),
-                     regions=(condition, op.regions[1]), attributes=op.attributes.updated(trip_count=rows.trips))
-    left = -(-((counter.limit or 0) - start - rows.done * by) // by)
-    results = one.looped(op, rest | dict(zip(data, one.states[1], strict=True)),
-                         attributes=op.attributes.updated(trip_count=left))
-    one.finish(number, dict(zip(op.results, results, strict=True)))
-    # The plan: a row's steps on any state, and what follows all rows.
-    body, there = step.action.body, [rows.own + k for k in data]
-    values = {body.inputs[k]: two.use(step.operands[k]) for k in rows.ends}
-    made = two.inlined(body, values | {body.inputs[k]: v for k, v in zip(there, two.states[0], strict=True)})
-    after = rest_there | dict(zip(there, two.states[1], strict=True))
-    two.finish(other, {step.results[k]: v for k, v in after.items()})
+    two = _Room(device_program, [device_program.types[step.operands[k]] for k in rows.state])
+    carried = [one.given(op.operands, counted.counts, data), two.given(step.operands, rows.counted[0], rows.state)]
+    made: list[int] = []
+    made_there: list[int] = []
+    held: list[tuple[int, Held]] = []
+    for integers in rows.counted[:-1] if not rows.apart else rows.counted[:1]:
+        now = {k: integers[place] for k, place in zip(counted.counts, rows.counts, strict=True)}
+        before = carried[0].at(now, 0)
+        body, values = step.action.body, {}
+        if rows.apart:
+            results = _iterations(one, counted, rows.trips, before)
+        else:
+            values = one.inlined(op.regions[1], before)
+            results = [values[v] for v in op.regions[1].outputs]
+        made += [results[k] for k in data]
+        there = two.inlined(body, carried[1].at(integers, 0))
+        made_there += [there[body.outputs[k]] for k in rows.state]
+        held += [(there[w], h._replace(value=values[h.value])) for w, h in enumerate(body.held) if h and h.value in values]
+    # What follows all rows, of any state: the rest of the program's iterations.
+    last = rows.counted[-1]
+    ends = carried[0].at({k: last[place] for k, place in zip(counted.counts, rows.counts, strict=True)}, 1)
+    left = -(-((counted.counter.limit or 0) - counted.counts[counted.counter.position][0]) // counted.counter.step)
+    if left > rows.done:
+        ends = dict(enumerate(one.looped(op, ends, attributes=op.attributes.updated(trip_count=left - rows.done))))
+    one.finish(number, {v: ends[k] for k, v in enumerate(op.results)})
+    ends = carried[1].at(last, 1)
+    two.finish(other, {v: ends[k] for k, v in enumerate(step.results)})
     lemmas = [
-        [*(room.use(item.operands[own + k]) for k in data), *(outputs[own + k] for k in data)]
-        for room, item, outputs, own in ((one, op, row, 0), (two, step, made, rows.own))
+        [*(room.use(item.operands[k]) for k in places), *results]
+        for room, item, places, results in ((one, op, data, made), (two, step, rows.state, made_there))
     ]
-    of_state = tuple(rows.placements[k] for k in data)
-    count = 2 * len(data)
+    of_state = rows.placements
     program = replace(
         plan.program, region=one.built(region.outputs, lemmas[0]), text=None, input_names=(), output_names=(),
-        input_shardings=(*plan.program.input_shardings, *(None,) * count),
-        output_shardings=(*plan.program.output_shardings, *(None,) * count),
+        input_shardings=(*plan.program.input_shardings, *(None,) * 2 * len(data)),
+        output_shardings=(*plan.program.output_shardings, *(None,) * len(lemmas[0])),
     )
-    return replace(plan, program=program, device_program=two.built(device_program.outputs, lemmas[1]),
-                   input_placements=(*plan.input_placements, *of_state, *of_state),
-                   output_placements=(*plan.output_placements, *of_state, *of_state))
+    repeated = len(lemmas[0]) // max(1, len(data))
+    held += [(two.use(w), h._replace(value=one.use(h.value))) for w, h in enumerate(device_program.held)
+             if h and h.value >= 0]
+    return replace(plan, program=program, device_program=two.built(device_program.outputs, lemmas[1], dict(held)),
+                   input_placements=(*plan.input_placements, *of_state * 2),
+                   output_placements=(*plan.output_placements, *of_state * repeated))
+
+
+def _iterations(room: _Room, counted: _Counted, trips: int, before: dict[int, int]) -> Sequence[int]:
+    """What so many iterations of the program make of what is carried."""
+    op, counter = counted.op, counted.counter
+    condition = _with_limit(op.regions[0], counted.counts[counter.position][0] + trips * counter.step)
+    return room.looped(op, before, regions=(condition, op.regions[1]),
+                       attributes=op.attributes.updated(trip_count=trips))
 
 
 def _with_value(constant: Op | Local, value: int) -> Attributes:
@@ -310,6 +349,11 @@ class _Room:
         """A value by its new number."""
         return self._number[value]
 
+    def given(self, operands: Sequence[int], counts: Collection[int], state: Sequence[int]) -> _Carried:
+        """What a loop of these operands carries, counts and state in these places."""
+        constants = {k: next(o for o in items(self._container) if operands[k] in o.results) for k in counts}
+        return _Carried(self, operands, constants, state)
+
     def _new(self, types: Sequence[TensorType]) -> tuple[int, ...]:
         self._types += types
         return tuple(range(len(self._types) - len(types), len(self._types)))
@@ -324,13 +368,14 @@ class _Room:
         """The results of a loop that begins with other values."""
         return self.placed(op, operands=tuple(given[k] for k in range(len(given))), **changes)
 
-    def inlined(self, body: StepPlan, values: dict[int, int]) -> list[int]:
-        """The outputs of a body's steps, of these values as inputs."""
-        for step in body.steps:
-            results = self._new([body.types[v] for v in step.results])
-            self._added.append(replace(step, operands=tuple(values[v] for v in step.operands), results=results))
-            values |= dict(zip(step.results, results, strict=True))
-        return [values[v] for v in body.outputs]
+    def inlined(self, body: Container, carried: dict[int, int]) -> dict[int, int]:
+        """What the values of a body become, whose ops or steps take these as inputs."""
+        values = {v: carried[k] for k, v in enumerate(body.inputs)}
+        for item in items(body):
+            results = self._new([body.types[v] for v in item.results])
+            self._added.append(replace(item, operands=tuple(values[v] for v in item.operands), results=results))
+            values |= dict(zip(item.results, results, strict=True))
+        return values
 
     def finish(self, number: int, results: dict[int, int]) -> None:
         """Put what was added in place of an op or step, whose results are others."""
@@ -342,9 +387,33 @@ class _Room:
                 self._items.append(replace(item, operands=tuple(map(self.use, item.operands)),
                                            results=tuple(map(self.use, item.results))))
 
-    def built(self, outputs: Sequence[int], lemmas: Sequence[int]) -> Any:
-        """The region or device program, with further outputs."""
+    def built(self, outputs: Sequence[int], lemmas: Sequence[int], held: Mapping[int, Held] | None = None) -> Any:
+        """The region or device program, with further outputs; held: what is known of the latter's values."""
         part: Any = {"ops": tuple(self._items)} if isinstance(self._container, Region) else {
-            "steps": tuple(self._items), "held": ()}
+            "steps": tuple(self._items), "held": tuple(map((held or {}).get, range(len(self._types))))}
         return replace(self._container, inputs=tuple(range(self._inputs)), types=tuple(self._types),
                        outputs=(*map(self.use, outputs), *lemmas), **part)
+
+
+class _Carried(NamedTuple):
+    """What a loop carries. counts: by place the constants that it begins with. state: the places of it."""
+
+    room: _Room
+    operands: Sequence[int]
+    counts: dict[int, Op | Step]
+    state: Sequence[int]
+
+    def at(self, counts: dict[int, int], state: int) -> dict[int, int]:
+        """By place what is carried where the counts are these, of the first or the second state."""
+        values = {k: self.room.use(v) for k, v in enumerate(self.operands)}
+        for k, constant in self.counts.items():
+            (values[k],) = self.room.placed(constant, **_counting(constant, counts[k]))
+        return values | dict(zip(self.state, self.room.states[state], strict=True))
+
+
+def _counting(constant: Op | Step, value: int) -> dict[str, Any]:
+    """What changes of a constant of another value."""
+    if isinstance(constant, Op):
+        return {"attributes": _with_value(constant, value)}
+    assert isinstance(constant.action, Local)
+    return {"action": replace(constant.action, attributes=_with_value(constant.action, value))}
