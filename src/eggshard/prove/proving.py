@@ -43,9 +43,9 @@ Fields = Callable[[int, int, bool], Field]
 RUNS, MOST = 2, 4
 #: The chance that a wrong plan passes.
 CHANCE = 2.0**-40
-#: Runs after which an element that a comparison decides is wrong by that chance, and the seconds that they may be
-#: expected to take: which of two random numbers is larger says nothing of a third in two runs of three.
-CHOICES, CHOOSING = math.ceil(40 / math.log2(MISSED)), 1.0
+#: Runs after which an element that a comparison decides is wrong by that chance: which of two random numbers is larger
+#: says nothing of a third in two runs of three.
+CHOICES = math.ceil(40 / math.log2(MISSED))
 #: Lemmas that leave this part of a plan's elements are held against what is left without them.
 _WORTH = 10
 #: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
@@ -113,9 +113,8 @@ def enough_runs(degree: int, exponents: bool = False) -> int:
 
 
 def runs_for_choices(seconds: float, within: float | None = None) -> int:
-    """As many runs of so many seconds as are affordable, up to those that tell what comparisons decide."""
-    given = CHOOSING if within is None else min(CHOOSING, _SHARE * within)
-    return min(CHOICES, int(given / max(seconds, _LEAST)))
+    """As many runs of so many seconds as tell what comparisons decide, or as a part of the time allows."""
+    return CHOICES if within is None else min(CHOICES, int(_SHARE * within / max(seconds, _LEAST)))
 
 
 def _late(expected: float, within: float) -> Proof:
