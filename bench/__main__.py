@@ -130,7 +130,7 @@ _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "m
           "clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
           "fuzz": {"programs": "programs", "seed": "seed", "start": "start", "jobs": "jobs"},
-          "guard": {"only": "only", "everything": "all"},
+          "guard": {"only": "only", "everything": "all", "seed": "seed"},
           "installs": {"only": "only"},
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},

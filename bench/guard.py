@@ -7,6 +7,7 @@ is worse the guard runs XLA's program, and says in what it was.
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import warnings
@@ -18,9 +19,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.peers import kib
+from bench.programs import BenchProgram, seconds
 
-#: Families of programs, each of which has all of a device program's kinds.
-FAMILIES = ("reshard", "dense", "stencil", "padslice")
+#: Families of programs; besides, the programs of which seconds are measured, and as many others drawn by a seed.
+FAMILIES = ("reshard", "dense", "stencil", "padslice", "indexing", "models", "training")
+DRAWN = 8
 #: The forms of a program: by how many unused axes it gets, and whether its own are split.
 FORMS: tuple[tuple[str, bool, int], ...] = (
     ("as it is", False, 0), ("split", True, 0), ("beside one", False, 1), ("split, beside one", True, 1),
@@ -114,28 +117,35 @@ def measure(name: str, text: str) -> Row:
                (found.plan.modelled_seconds, found.xla.modelled_seconds), found.excesses(es.Guard()))
 
 
-def cases(only: str, everything: bool) -> Iterator[tuple[str, str]]:
-    """Names and texts: each program in one form, the next program in the next one; or in every form."""
-    import importlib
-
-    number = 0
+def _programs(everything: bool, seed: int) -> Iterator[tuple[str, BenchProgram]]:
+    """Families and their programs."""
     for family in FAMILIES:
-        programs = importlib.import_module(f"bench.programs.{family}").PROGRAMS
-        for program in programs:
-            if only not in f"{family}: {program.name}" or (program.extra and not everything):
-                continue
-            text: str = program.text or program.lower().as_text()
-            forms = [(label, made) for label, *how in FORMS if (made := form(text, *how)) is not None]
-            for label, made in forms if everything else [forms[number % len(forms)]]:
-                yield f"{family}: {program.name}, {label}", made
-            number += 1
+        for program in importlib.import_module(f"bench.programs.{family}").PROGRAMS:
+            if everything or not program.extra:
+                yield family, program
+    for kind, names in (*seconds.names().items(), ("drawn", seconds.variants(seed, DRAWN))):
+        for name in names:
+            yield f"{kind}, timed", seconds.program(name)
 
 
-def run(console: Console, only: str = "", everything: bool = False) -> bool:
+def cases(only: str, everything: bool, seed: int) -> Iterator[tuple[str, str]]:
+    """Names and texts: each program in one form, the next program in the next one; or in every form."""
+    number = 0
+    for family, program in _programs(everything, seed):
+        if only not in f"{family}: {program.name}":
+            continue
+        text: str = program.text or program.lower().as_text()
+        forms = [(label, made) for label, *how in FORMS if (made := form(text, *how)) is not None]
+        for label, made in forms if everything else [forms[number % len(forms)]]:
+            yield f"{family}: {program.name}, {label}", made
+        number += 1
+
+
+def run(console: Console, only: str = "", everything: bool = False, seed: int = 0) -> bool:
     """Print programs that the guard takes from the planner, and those that are worse in spite of it; true if there are
     none of these."""
     rows = []
-    for name, text in cases(only, everything):
+    for name, text in cases(only, everything, seed):
         rows.append(measure(name, text))
         print(f"{name}: {'; '.join(rows[-1].worse) or rows[-1].failure or 'the plan'}", file=sys.stderr)
     table = Table(title="guarded programs that do not run the plan, or are worse than XLA's: KiB and us per device",
