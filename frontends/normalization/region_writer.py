@@ -44,8 +44,8 @@ class Constants:
             if v not in self._known:
                 op = self.definitions.get(v)
                 if op is not None and self._compares_with_itself(op):
-                    holds = op.attributes["comparison_direction"] in ("EQ", "LE", "GE")
-                    self._known[v] = np.full(self.types[v].shape, holds)
+                    zeros = np.zeros(self.types[v].shape, np.int8)
+                    (self._known[v],) = registry.get("compare").evaluate(op.attributes, [zeros, zeros])
                 elif op is None or not self._foldable(op):
                     self._known[v] = None
                 else:
