@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -42,6 +42,14 @@ class Context:
         for i, step in enumerate(self.steps):
             for v in dict.fromkeys(step.operands):
                 self.users.setdefault(v, []).append(i)
+        names = output_names(plan) if self.place.outer is None else map(str, range(len(self.place.program.outputs)))
+        self._outputs: dict[int, dict[int, str]] = {}
+        for i, (name, v) in enumerate(zip(names, self.place.program.outputs, strict=True)):
+            self._outputs.setdefault(v, {})[i] = name
+
+    def outputs(self, values: Sequence[int]) -> list[str]:
+        """The names of the outputs that some values are, in order."""
+        return [name for _, name in sorted({i: n for v in values for i, n in self._outputs.get(v, {}).items()}.items())]
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -118,7 +126,7 @@ def why(plan: PlanRecord, step: int, context: Context | None = None) -> list[str
     context = context or Context(plan)
     taken = context.steps[step]
     decisions = decisions_of(plan, step, context)
-    lines = [*_where(context.place), *_made(context, taken), *_taken_by(plan, context, taken)]
+    lines = [*_where(context.place), *_made(context, taken), *_taken_by(context, taken)]
     lines += _decided(decisions[0], plan.unit) if decisions else [_undecided(plan, taken)]
     notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
     return lines + ([f"noted: {sentences(notes)}"] if notes else [])
@@ -137,12 +145,11 @@ def _made(context: Context, taken: Step) -> Iterator[str]:
             yield f"{context.names[v]} holds {context.told(tensor.value, taken)}{lies}"
 
 
-def _taken_by(plan: PlanRecord, context: Context, taken: Step) -> list[str]:
+def _taken_by(context: Context, taken: Step) -> list[str]:
     """The steps and outputs that take a step's results, in a sentence; nothing if there are none."""
     place = context.place
     users = list(dict.fromkeys(i for v in taken.results for i in context.users.get(v, ())))
-    names = output_names(plan) if place.outer is None else [str(i) for i in range(len(place.program.outputs))]
-    delivered = [name for name, v in zip(names, place.program.outputs, strict=True) if v in taken.results]
+    delivered = context.outputs(taken.results)
     takers = [f"step {place.address_of(i)} {what(context.steps[i].action)}" for i in users[:USERS]]
     takers += [f"and {len(users) - USERS} more"] if len(users) > USERS else []
     end = "output" if place.outer is None else "result"

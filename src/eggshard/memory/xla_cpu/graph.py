@@ -82,16 +82,23 @@ class Graph:
         """The different nodes behind the operands of a node."""
         return tuple(dict.fromkeys(self.base(o) for o in self.nodes[n].operands))
 
-    def ancestors(self, n: int) -> set[int]:
-        """The nodes that a node waits for."""
-        found: set[int] = set()
-        stack = [n]
-        while stack:
-            for o in self.nodes[stack.pop()].operands:
-                if o not in found:
-                    found.add(o)
-                    stack.append(o)
-        return found
+    def waits(self) -> list[int]:
+        """Per node, as bits, the nodes that it waits for."""
+        found: dict[int, int] = {}
+        for n in range(len(self.nodes)):
+            stack = [n]  # operands come first but for those of combined nodes
+            while stack:
+                here = stack[-1]
+                missing = [o for o in self.nodes[here].operands if o not in found]
+                if missing and here not in found:
+                    stack += missing
+                    continue
+                stack.pop()
+                if here not in found:
+                    found[here] = 0
+                    for o in self.nodes[here].operands:
+                        found[here] |= found[o] | 1 << o
+        return [found[n] for n in range(len(self.nodes))]
 
     def users(self) -> list[list[int]]:
         """Per node those that read it, views looked through; of nodes that some output needs."""

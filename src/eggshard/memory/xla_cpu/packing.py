@@ -6,9 +6,11 @@ buffers go into one block in a fixed order, each where it fits most tightly.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 #: Alignment of buffers in XLA on CPUs, in bytes.
 ALIGNED = 64
@@ -26,10 +28,6 @@ class Buffer:
     end: int
     changes: tuple[int, ...] = ()
     offset: int = 0
-
-    def meets(self, other: Buffer) -> bool:
-        """Whether both are in use at the same time."""
-        return self.start <= other.end and other.start <= self.end
 
     def later(self, time: int) -> Buffer:
         """Return the buffer with its lifetime shifted by ``time`` kernels."""
@@ -60,20 +58,31 @@ def place(buffers: Sequence[Buffer], rooms: Sequence[Buffer] = ()) -> int:
 
     The better of two orders: the largest first, of these the longest-lived; or the longest-lived first.
     """
-    tenants = [(room, [room]) for room in sorted(rooms, key=lambda b: -b.size)]
-    within: set[Buffer] = set()
-    for b in sorted(buffers, key=lambda b: -b.size):
-        home = next((others for room, others in tenants
-                     if b.size <= room.size and not any(b.meets(o) for o in others)), None)
-        if home is not None:
-            home.append(b)
-            within.add(b)
+    tenants = [_Room(room.size, [room.start], [room.end]) for room in sorted(rooms, key=lambda b: -b.size)]
+    within = {b for b in sorted(buffers, key=lambda b: -b.size) if any(room.takes(b) for room in tenants)}
     left = [b for b in buffers if b not in within]
     lasting = _lasting(left)
     return min(
         _packed(sorted(left, key=lambda b: (-b.size, -lasting[b][0]))),
         _packed(sorted(left, key=lambda b: (-lasting[b][1], -b.size))),
     )
+
+
+class _Room(NamedTuple):
+    """An output's memory: when what is in it is in use, by beginnings and ends, both in order."""
+
+    size: int
+    starts: list[int]
+    ends: list[int]
+
+    def takes(self, b: Buffer) -> bool:
+        """Put a buffer into the room, if it fits and nothing is there meanwhile."""
+        at = bisect_right(self.starts, b.end)
+        if b.size > self.size or at and self.ends[at - 1] >= b.start:
+            return False
+        self.starts.insert(at, b.start)
+        self.ends.insert(at, b.end)
+        return True
 
 
 def _lasting(buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
@@ -109,13 +118,14 @@ def _lasting(buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
 
 def _packed(buffers: Iterable[Buffer]) -> int:
     """The size of the memory in which each buffer, in this order, goes where it fits most tightly."""
-    placed: list[Buffer] = []
+    placed: list[tuple[int, int, int, int]] = []
     for b in buffers:
-        at, best = 0, None
-        for low, high in sorted((p.offset, p.offset + p.size) for p in placed if p.meets(b)):
-            if low - at >= b.size and (best is None or low - at < best[0]):
-                best = low - at, at
-            at = max(at, -(-high // ALIGNED) * ALIGNED)
+        at, best, first, last = 0, None, b.start, b.end
+        for low, high, start, end in placed:
+            if start <= last and first <= end:
+                if low - at >= b.size and (best is None or low - at < best[0]):
+                    best = low - at, at
+                at = max(at, -(-high // ALIGNED) * ALIGNED)
         b.offset = at if best is None else best[1]
-        placed.append(b)
-    return max((b.offset + b.size for b in placed), default=0)
+        insort(placed, (b.offset, b.offset + b.size, first, last))
+    return max((high for _, high, *_ in placed), default=0)

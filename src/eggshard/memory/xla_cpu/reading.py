@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from eggshard.memory.xla_cpu.arithmetic import Arithmetic, is_elementwise
 from eggshard.memory.xla_cpu.graph import Graph, Kind, Node
@@ -49,6 +50,15 @@ def graph_of(block: Block, inside: Inside, carried: Sequence[int] | None = None)
     carried: for a loop's body the positions of the inputs that change; the others are laid out before the loop.
     """
     return _Reader(block, inside, carried).graph
+
+
+@dataclass
+class _Combined:
+    """All-reductions that become one: which, in order and as bits; as bits, what they wait for."""
+
+    members: int
+    waits: int
+    nodes: list[int]
 
 
 class _Reader:
@@ -227,17 +237,26 @@ class _Reader:
 
         What an earlier one waits for may have been changed so, and then it may wait for a later one.
         """
-        groups: list[list[int]] = []
-        for n in nodes:
-            before = self.graph.ancestors(n)
-            group = next((g for g in groups if before.isdisjoint(g) and n not in self.graph.ancestors(g[0])), None)
+        groups: list[_Combined] = []
+        waits = self.graph.waits() if len(nodes) > 1 else []
+        for n in nodes if waits else ():
+            before = waits[n]
+            for g in groups:
+                if before & g.members:
+                    before |= g.waits
+            group = next((g for g in groups if not before & g.members and not g.waits >> n & 1), None)
             if group is None:
-                groups.append([n])
+                groups.append(_Combined(1 << n, before, [n]))
                 continue
-            group.append(n)
-            operands = tuple(dict.fromkeys(o for member in group for o in self.graph.nodes[member].operands))
-            for member in group:
-                self.graph.nodes[member].operands = operands
+            group.members, group.waits = group.members | 1 << n, group.waits | before
+            group.nodes.append(n)
+            for g in groups:
+                if g.waits & group.members:
+                    g.waits |= group.waits
+        for g in groups:
+            operands = tuple(dict.fromkeys(o for n in g.nodes for o in self.graph.nodes[n].operands))
+            for n in g.nodes if len(g.nodes) > 1 else ():
+                self.graph.nodes[n].operands = operands
 
     def reduced(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
         operand = self.widened(operands[0], types[0])

@@ -60,6 +60,7 @@ class _Weigher:
             if cls >= 0:
                 self.values.setdefault(self.views.group[cls], []).append(v)
         self.result_of = a_result_of(self.graph, self.problem, given.selection)
+        self._parts_of: dict[tuple[Item, float], list[Part]] = {}
 
     def reasons(self) -> Reasons:
         if not self.marginal.total < math.inf:
@@ -140,6 +141,12 @@ class _Weigher:
         return tuple(sorted(parts, key=lambda part: -part.seconds))
 
     def _parts(self, item: Item, price: float) -> list[Part]:
+        """What is paid for with an item; alternatives share most of that."""
+        if (item, price) not in self._parts_of:
+            self._parts_of[item, price] = self._parted(item, price)
+        return self._parts_of[item, price]
+
+    def _parted(self, item: Item, price: float) -> list[Part]:
         about = self._about(item)
         if len(item) == 2:
             tag = self.problem.choices[item[0]][item[1]].tag

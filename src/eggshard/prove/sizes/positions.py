@@ -1,9 +1,9 @@
 """Positions that are only compared with one another, as in causal masks.
 
 What an order decides for some places is decided for as many others that lie in the same order, and there are such
-places in every block of as many. So classes whose positions are compared with one another alone may be cut
-alike, as any other. A sum that counts places counts how many lie between others: a polynomial in these numbers, which is
-zero if it is wherever they add up to one of more numbers than its degree, each at least as large.
+places in every block of as many. So classes whose positions are compared with one another alone may be cut alike, as
+any other. A sum that counts places counts how many lie between others: a polynomial in these numbers, which is zero if
+it is wherever they add up to one of more numbers than its degree, each at least as large.
 """
 
 from __future__ import annotations
