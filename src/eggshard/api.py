@@ -113,7 +113,7 @@ class Plan(PlanRecord):
         Rounding, precision and overflow are not looked at, nor what lowering and compiling do: `verify` tests those.
 
         runs: with other primes and elements; None: as many as bring the chance below 2^-40, also that of elements which
-        bits decide (`Proof.choices`) if a second suffices for it, and at least two. shrink: run at reduced sizes.
+        bits decide (`Proof.choices`) as far as 20 seconds suffice, and at least two. shrink: run at reduced sizes.
         exponents: where the two differ, exp(x + y) is also tried as exp(x) exp(y), with which softmaxes are equal
         whatever is subtracted. Calls of what is not known are refused: the proof then shows nothing, and says why.
         """

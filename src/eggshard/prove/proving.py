@@ -43,9 +43,10 @@ Fields = Callable[[int, int, bool], Field]
 RUNS, MOST = 2, 4
 #: The chance that a wrong plan passes.
 CHANCE = 2.0**-40
-#: Runs after which an element that a comparison decides is wrong by that chance: which of two random numbers is larger
-#: says nothing of a third in two runs of three.
-CHOICES = math.ceil(40 / math.log2(MISSED))
+#: Runs after which an element that a comparison decides is wrong by that chance, and the seconds that they may be
+#: expected to take where no others are given: which of two random numbers is larger says nothing of a third in two runs
+#: of three.
+CHOICES, CHOOSING = math.ceil(40 / math.log2(MISSED)), 20.0
 #: Lemmas that leave this part of a plan's elements are held against what is left without them.
 _WORTH = 10
 #: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
@@ -114,7 +115,8 @@ def enough_runs(degree: int, exponents: bool = False) -> int:
 
 def runs_for_choices(seconds: float, within: float | None = None) -> int:
     """As many runs of so many seconds as tell what comparisons decide, or as a part of the time allows."""
-    return CHOICES if within is None else min(CHOICES, int(_SHARE * within / max(seconds, _LEAST)))
+    given = CHOOSING if within is None else _SHARE * within
+    return min(CHOICES, int(given / max(seconds, _LEAST)))
 
 
 def _late(expected: float, within: float) -> Proof:
