@@ -44,8 +44,8 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     wrong: list[str] = []
     pages = []
 
-    def open_(plan: Plan, view: str = "graph") -> Any:
-        path = plan.report(tmp_path / "plan.html")
+    def open_(plan: Plan, view: str = "graph", compared: bool = False) -> Any:
+        path = plan.report(tmp_path / "plan.html", plan.compare_with_xla() if compared else None)
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         pages.append(page)
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
@@ -261,11 +261,21 @@ def test_the_findings_walk_through_their_steps(opened: Open) -> None:
     assert selected(page) == told[0].steps[-1]
 
 
+def test_xla_is_beside_the_plan_step_by_step(opened: Open, tmp_path: Path) -> None:
+    plan = mlp()
+    page = opened(plan, "compare", compared=True)
+    ours, theirs = page.locator(".beside > div").all()
+    assert ours.locator("h4").inner_text() == "The plan" and theirs.locator("h4").inner_text() == "XLA"
+    assert ours.locator("tbody tr").count() == sum(plan.collectives.values()) > 0
+    assert "all-" in theirs.inner_text()
+    shot(page, "xla", tmp_path)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 820, 1400])
 def test_axe_finds_nothing(opened: Open, width: int, theme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed").Axe()
-    page = opened(chain(), "overview")
+    page = opened(chain(), "overview", compared=True)
     page.set_viewport_size({"width": width, "height": 900})
     page.evaluate(f"E.theme({str(theme == 'dark').lower()})")
     page.keyboard.press("j")

@@ -31,7 +31,18 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.hlo.replica_groups import Groups, parse_pairs, parse_replica_groups
-from eggshard.hlo.text import ATTRIBUTE, CALLEES, INSTRUCTION, arrays_of, blocks, callees, known_trips, plain, split
+from eggshard.hlo.text import (
+    ATTRIBUTE,
+    CALLEES,
+    INSTRUCTION,
+    arrays_of,
+    blocks,
+    callees,
+    known_trips,
+    origin_of,
+    plain,
+    split,
+)
 
 _RING: Mapping[str, Callable[[int, int], float]] = {
     "all-gather": lambda r, n: r * (n - 1) / n,
@@ -85,6 +96,8 @@ class CollectiveOp:
     """The instruction, without its metadata."""
     groups: tuple[tuple[int, ...], ...] = ()
     """Ids of the devices of each group; of a permute, of each source and its target."""
+    origin: str = ""
+    """What of the source the collective was made of, as ``jit(step)/mlp/dot_general``; empty where that is not told."""
 
     @property
     def wire_bytes(self) -> float:
@@ -175,7 +188,7 @@ class _Counter:
         self.entry, lines = blocks(text)
         #: Per computation the lines that communicate or call.
         self.lines = {
-            name: [plain(line) for line in some if _COLLECTIVE.search(line) or CALLEES.search(line)]
+            name: [(plain(line), origin_of(line)) for line in some if _COLLECTIVE.search(line) or CALLEES.search(line)]
             for name, some in lines.items()
         }
         self.known: dict[str, tuple[CollectiveOp, ...]] = {}
@@ -183,7 +196,7 @@ class _Counter:
     def count(self) -> CollectiveCount:
         ops = self._of(self.entry)
         for name in self.lines.keys() - self.known.keys():
-            if any(_COLLECTIVE.search(line) for line in self.lines[name]):
+            if any(_COLLECTIVE.search(line) for line, _ in self.lines[name]):
                 raise ProgramError(
                     f"compiled HLO: computation {name} communicates, but no call from the entry to it was "
                     "understood; its bytes cannot be counted"
@@ -195,10 +208,10 @@ class _Counter:
         if name not in self.known:
             if name not in self.lines:
                 raise ProgramError(f"compiled HLO: computation {name} is called but not in the text")
-            self.known[name] = tuple(op for line in self.lines[name] for op in self._of_line(line, name))
+            self.known[name] = tuple(op for line in self.lines[name] for op in self._of_line(*line, name))
         return self.known[name]
 
-    def _of_line(self, line: str, computation: str) -> tuple[CollectiveOp, ...]:
+    def _of_line(self, line: str, origin: str, computation: str) -> tuple[CollectiveOp, ...]:
         match = INSTRUCTION.match(line)
         if match is None:
             raise ProgramError(f"compiled HLO: cannot read the instruction {line.strip()[:120]!r} in {computation}")
@@ -209,7 +222,7 @@ class _Counter:
             return ()
         kind = opcode.removesuffix("-start")
         if kind in _KINDS:
-            return (self._collective(kind, match, line, computation),)
+            return (replace(self._collective(kind, match, line, computation), origin=origin),)
         if _COLLECTIVE.search(line, match.end()):
             raise ProgramError(f"compiled HLO: unknown kind of communication {opcode!r} in {computation}; not counted")
         called = callees(line, match.end())

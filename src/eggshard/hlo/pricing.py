@@ -19,7 +19,12 @@ def communication_seconds(count: CollectiveCount, pricer: Pricer) -> float:
 
     A group is priced over the mesh axes along which its devices differ. A variadic collective is one message.
     """
-    return sum(op.trip_count * pricer.info(_step(op, pricer.mesh)) for op in count.ops if op.wire_bytes)
+    return sum(op.trip_count * collective_seconds(op, pricer) for op in count.ops)
+
+
+def collective_seconds(op: CollectiveOp, pricer: Pricer) -> float:
+    """What one execution of a collective costs; nothing where nothing is sent."""
+    return pricer.info(_step(op, pricer.mesh)) if op.wire_bytes else 0.0
 
 
 def compute_seconds(kernels: Iterable[Kernel], pricer: Pricer) -> float:

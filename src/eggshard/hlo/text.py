@@ -19,6 +19,7 @@ CALLEES = re.compile(
 INSTRUCTION = re.compile(
     r"\s+(?:ROOT\s+)?%?(?P<name>[\w.\-]+) = (?P<shape>\(.*?\)|\S+) (?P<opcode>[a-z][a-z0-9\-]*)\("
 )
+_ORIGIN = re.compile(r'\bop_name="([^"]*)"')
 _METADATA = re.compile(r",?\s*metadata=\{(?:[^{}\"]|\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})*\}")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([^\]]*)\]")
@@ -42,6 +43,12 @@ class Instruction:
 def plain(line: str) -> str:
     """An instruction without metadata and comments."""
     return _COMMENT.sub("", _METADATA.sub("", line))
+
+
+def origin_of(line: str) -> str:
+    """What an instruction was made of, such as ``jit(step)/mlp/dot_general``; empty where the text does not tell."""
+    match = _ORIGIN.search(line)
+    return match[1] if match else ""
 
 
 def known_trips(line: str) -> int | None:

@@ -52,7 +52,7 @@ def compile_by_xla(
     began = time.perf_counter()
     try:
         with jax_mlir.make_ir_context():
-            module = ir.Module.parse(text)
+            module = _with_main(ir.Module.parse(text), program.name)
             began = time.perf_counter()
             executable = backend.get_backend().compile_and_load(
                 module, _jax.DeviceList(devices), options, list(callbacks)
@@ -61,3 +61,12 @@ def compile_by_xla(
         reason = str(error).strip().splitlines()[0]
         raise LoweringError(f"XLA does not compile {program.name} as its author wrote it: {reason}") from None
     return executable, time.perf_counter() - began
+
+
+def _with_main(module: ir.Module, name: str) -> ir.Module:
+    """A module whose entry is called ``main``, as XLA wants it; its author may have called it otherwise."""
+    named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations
+             if f.operation.name == "func.func"}
+    if "main" not in named and name in named:
+        named[name].attributes["sym_name"] = ir.StringAttr.get("main", module.context)
+    return module

@@ -124,6 +124,22 @@ def test_prints_as_a_table():
     assert max(map(len, text.splitlines())) <= 118
 
 
+def test_both_programs_are_shown_step_by_step():
+    found = es.optimize(TEXT).compare_with_xla()
+    for figures in (found.plan, found.xla):
+        assert sum(s.times * s.wire_bytes for s in figures.steps) == figures.wire_bytes > 0
+        assert sum(s.times * s.seconds for s in figures.steps) == pytest.approx(figures.communication)
+    assert any("planned" in s.origin for s in found.plan.steps)
+    text = found.step_by_step()
+    assert text.startswith("the plan\n") and "\nXLA\n" in text and "made of" in text
+
+
+def test_an_entry_may_have_another_name():
+    """XLA compiles functions called main alone."""
+    named, other = (es.optimize(TEXT.replace("@main", f"@{name}")).compare_with_xla() for name in ("main", "layer"))
+    assert named.xla.wire_bytes == other.xla.wire_bytes > 0
+
+
 def test_worse_is_worse_by_the_models_objective():
     xla = CompiledFigures(64, 64, {"all-gather": 1}, 1e-5, 1e-6, 10, 80, 16, 96, 0.1)
     more, longer, slightly = {"wire_bytes": 72}, {"communication": 2e-5}, {"communication": 1.01e-5}

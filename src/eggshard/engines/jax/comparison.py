@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 from rich.table import Table
@@ -18,7 +18,7 @@ from eggshard.errors import LoweringError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.hlo.collectives import count_collectives
 from eggshard.hlo.kernels import count_kernels
-from eggshard.hlo.pricing import communication_seconds, compute_seconds
+from eggshard.hlo.pricing import collective_seconds, communication_seconds, compute_seconds
 from eggshard.hlo.xla_program import compile_by_xla
 from eggshard.limits import Guard
 from eggshard.program.mesh import Mesh
@@ -27,6 +27,22 @@ from eggshard.tables import Shown, duration, render, size
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
+
+
+class CompiledCollective(NamedTuple):
+    """A collective of a compiled program: its result on a device, and of one execution bytes received and seconds.
+
+    origin: what of the source it was made of, by JAX's name; in a plan, its step.
+    """
+
+    kind: str
+    dtypes: str
+    result_bytes: int
+    group_size: int
+    wire_bytes: float
+    seconds: float
+    times: int
+    origin: str
 
 
 @dataclass(frozen=True)
@@ -53,6 +69,8 @@ class CompiledFigures:
     """Arguments, results and temporaries, by the same."""
     compile_seconds: float
     """Wall time that compiling took."""
+    steps: tuple[CompiledCollective, ...] = ()
+    """The collectives in the order of the program."""
 
     @property
     def modelled_seconds(self) -> float:
@@ -109,6 +127,11 @@ class Comparison(Shown):
     def __str__(self) -> str:
         return comparison_table(self)
 
+    def step_by_step(self) -> str:
+        """Both programs' collectives as tables, in the order in which they are executed."""
+        sides = ("the plan", self.plan), ("XLA", self.xla)
+        return "\n\n".join(f"{title}\n{_steps_table(figures, self)}" for title, figures in sides)
+
 
 def comparison_table(comparison: Comparison) -> str:
     """A plan and XLA's own program side by side, and which is better."""
@@ -139,6 +162,16 @@ def comparison_table(comparison: Comparison) -> str:
         f"predicted for the plan before it was compiled: {size(comparison.predicted_bytes)}, "
         f"{price(comparison.predicted_seconds)}",
     ])
+
+
+def _steps_table(figures: CompiledFigures, comparison: Comparison) -> str:
+    table = Table(box=None, padding=(0, 2), show_edge=False)
+    for name in ("collective", "result", "devices", "times", "bytes", comparison.modelled, "made of"):
+        table.add_column(name, justify="left" if name in ("collective", "result", "made of") else "right", no_wrap=True)
+    for step in figures.steps:
+        table.add_row(step.kind, f"{step.dtypes} {size(step.result_bytes)}", str(step.group_size), str(step.times),
+                      size(step.wire_bytes), comparison.unit.text(step.seconds), step.origin)
+    return render(table) if figures.steps else "no collectives"
 
 
 def compare_with_xla(plan: PlanRecord) -> Comparison:
@@ -179,4 +212,9 @@ def _figures(text: str, memory: Any, seconds: float, pricer: Pricer) -> Compiled
         temporary_bytes=memory.temp_size_in_bytes,
         peak_bytes=held + memory.temp_size_in_bytes,
         compile_seconds=seconds,
+        steps=tuple(
+            CompiledCollective(op.kind, ", ".join(dict.fromkeys(op.dtypes)), op.result_bytes, op.group_size,
+                               op.wire_bytes, collective_seconds(op, pricer), op.trip_count, op.origin)
+            for op in count.ops
+        ),
     )

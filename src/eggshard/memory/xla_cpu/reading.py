@@ -366,12 +366,12 @@ class _Reader:
                     if o in readers:
                         readers[o].add(m)
         results = {self.graph.base(o) for o in self.graph.outputs}
+        waits = self.graph.waits() if any(begun for _, begun in self.begun) else []
         for work, begun in self.begun:
-            before = self.graph.ancestors(work) if begun else set()
             for n, size in begun.items():
                 base = self.graph.base(n)
                 own = {m for m in readers[base] if m == work or n in nodes[m].operands}
-                if base in results or not before.issuperset(readers[base] - own):
+                if base in results or not all(waits[work] >> m & 1 for m in readers[base] - own):
                     nodes[n].kind, nodes[n].bytes, nodes[n].name = Kind.CALL, size, "copy"
                     readers[base] = readers[base] - own | {n}
 

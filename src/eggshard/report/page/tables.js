@@ -163,6 +163,29 @@ E.choices = function (panel) {
   panel.append(box);
 };
 
+/** One compiled program's collectives, step by step. */
+function executed(title, compiled) {
+  if (!compiled.steps.length) return E.el("div", {}, E.el("h4", {}, title), E.el("p", {}, "No collectives."));
+  return E.el(
+    "div",
+    {},
+    E.el("h4", {}, title),
+    E.table(
+      "",
+      [
+        ["collective", (r) => r[0]],
+        ["of", (r) => E.el("code", {}, r[7] || "\u2013")],
+        ["size", (r) => `${r[1]} ${E.size(r[2])}`, true],
+        ["devices", (r) => String(r[3]), true],
+        ["times", (r) => String(r[6]), true],
+        ["bytes", (r) => E.size(r[4]), true],
+        ["time", (r) => E.price(r[5]), true],
+      ],
+      compiled.steps,
+    ),
+  );
+}
+
 E.compare = function (panel) {
   const box = E.el("div", { class: "pad" }),
     c = E.data.compared,
@@ -228,6 +251,14 @@ E.compare = function (panel) {
         ],
         rows,
       ),
+      E.el("h3", {}, "Collectives, in the order in which they are executed"),
+      E.el(
+        "p",
+        { class: "note" },
+        "Size is that of the result on a device; bytes and time are of one execution. XLA's are named by the ops of ",
+        "the program that they were made of, the plan's by their steps.",
+      ),
+      E.el("div", { class: "beside" }, executed("The plan", x.plan), executed("XLA", x.xla)),
     );
   } else {
     box.append(
