@@ -12,6 +12,7 @@ from eggshard.frontends import load
 from eggshard.ops.arithmetic import using
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.program.attributes import Attributes
+from eggshard.prove import extrema
 from eggshard.prove.blending import BlendedField, Undecided
 from eggshard.prove.proving import CHOICES, blended, compared
 from eggshard.prove.residues import PRIMES, Residues
@@ -137,3 +138,13 @@ def test_sorts_take_an_order():
     proof = es.equivalent(lambda x, y: jnp.sort(x + y), lambda x, y: jnp.sort(y + x), five, five)
     assert proof and proof.choices
     assert es.equivalent(lambda x, y: jnp.sort(x - y), lambda x, y: jnp.sort(y - x), five, five).equal is False
+
+
+def test_sets_of_too_many_elements_are_undecided(monkeypatch):
+    """In collectives as in ops: proofs then go on with an order."""
+    monkeypatch.setattr(extrema, "MOST", 10)
+    field = BlendedField(R, 0)
+    with pytest.raises(Undecided, match="more elements"):
+        field.combine("max").reduce(drawn(6, 9), axis=(0,), dtype=None, initial=0.0)
+    with pytest.raises(Undecided, match="more elements"):
+        of(field, "maximum", *drawn(2, 9))

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
+from eggshard.ops import numerics
 from eggshard.ops.base import Arrays, get
 from eggshard.program import monoids
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Region
-from eggshard.program.types import numpy_dtype
+from eggshard.program.types import is_float, mlir_dtype, numpy_dtype
 
 
 class Combine(Protocol):
@@ -60,6 +61,15 @@ class Arithmetic:
     def truths(self, array: np.ndarray) -> np.ndarray:
         """Truth values that decide what runs, or which of some elements is taken, as NumPy has them."""
         return array
+
+    def order(self, array: np.ndarray, total: bool) -> np.ndarray | None:
+        """Numbers in the order that comparisons see (total: those with TOTALORDER); None where NaN has no place."""
+        if not is_float(mlir_dtype(array.dtype)):
+            return numerics.widened(array)
+        if total:
+            return numerics.total_order_key(array)
+        wide = numerics.widened(array)
+        return None if np.isnan(wide).any() else wide
 
     def looped(self, turns: int) -> None:
         """A loop has run its body so often, and goes on."""

@@ -64,15 +64,18 @@ class BlendedField(Field):
             raise Undecided("a comparison decides what runs, or which integer is taken")
         return np.asarray(known != 0)
 
+    def order(self, array: np.ndarray, total: bool) -> np.ndarray | None:
+        if array.dtype.kind not in "fc":
+            return super().order(array, total)
+        signed = self.residues.signed(array)
+        return signed if ((np.abs(signed) < NEAR) | np.isinf(signed)).all() else None
+
     def evaluate(
         self, name: str, attrs: Attributes, arrays: Arrays, regions: Sequence[Region] = ()
     ) -> tuple[np.ndarray, ...]:
         if name in self.meanings and name not in _OF_SETS:
             arrays = tuple(map(self._seen, arrays))
-        try:
-            results = super().evaluate(name, attrs, arrays, regions)
-        except TooMany:
-            raise Undecided("maxima are of more elements than are remembered") from None
+        results = super().evaluate(name, attrs, arrays, regions)
         return tuple(r.astype(np.float64) if r.dtype == np.bool_ else r for r in map(np.asarray, results))
 
     def matmul(self, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
@@ -85,7 +88,10 @@ class BlendedField(Field):
 
     def _all(self, kind: str, rows: np.ndarray) -> np.ndarray:
         self._sets = True
-        return self._extrema[kind].of_rows(_truths(rows) if kind in ("and", "or") else rows)
+        try:
+            return self._extrema[kind].of_rows(_truths(rows) if kind in ("and", "or") else rows)
+        except TooMany:
+            raise Undecided("maxima are of more elements than are remembered") from None
 
     def _joined(self, kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self._all(kind, np.stack(np.broadcast_arrays(a, b)))

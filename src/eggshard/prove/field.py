@@ -103,6 +103,11 @@ class Field(linear_algebra.Field):
             return self.residues.matmul(lhs, rhs)
         return super().matmul(lhs, rhs)
 
+    def order(self, array: np.ndarray, total: bool) -> np.ndarray | None:
+        if array.dtype.kind not in "fc":
+            return super().order(array, total)
+        return None if np.isnan(array).any() else self._rank(array)
+
     def evaluate(
         self, name: str, attrs: Attributes, arrays: Arrays, regions: Sequence[Region] = ()
     ) -> tuple[np.ndarray, ...]:
@@ -246,14 +251,16 @@ class Field(linear_algebra.Field):
     def _predicate(self, name: str, *arguments: np.ndarray) -> np.ndarray:
         return self.hashes.predicate(name, *arguments)
 
+    def _rank(self, array: np.ndarray) -> np.ndarray:
+        return (self.hashes.coarse_rank if self.loose else self.hashes.rank)(array)
+
     def _compare(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
         x, y = np.broadcast_arrays(*arrays)
         direction = attrs["comparison_direction"]
         if direction in ("EQ", "NE") and (is_complex(x) or not self.loose):
             truth = x == y if direction == "EQ" else x != y
         else:
-            rank = self.hashes.coarse_rank if self.loose else self.hashes.rank
-            truth = _DIRECTIONS[direction](rank(x), rank(y))
+            truth = _DIRECTIONS[direction](self._rank(x), self._rank(y))
         return self._unsure(truth, x, y)
 
     def _constant(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:

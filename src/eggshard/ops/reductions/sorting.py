@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from eggshard.errors import ProgramError
@@ -63,7 +65,41 @@ class _Sort(OpDef):
 
 
 def _sorted_order(comparator: Region, columns: list[np.ndarray]) -> np.ndarray:
-    """The stable order of the last dimension, by a bitonic network: log2(n)^2 comparisons of whole arrays."""
+    """The stable order of the last dimension."""
+    key = _key(comparator, columns)
+    return _network_order(comparator, columns) if key is None else np.argsort(key, axis=-1, kind="stable")
+
+
+def _key(comparator: Region, columns: list[np.ndarray]) -> np.ndarray | None:
+    """Numbers in whose order elements are sorted, where the comparator compares one function of both elements."""
+    # The same expression has the same number, of a as of b; sides tell which of the two it is of.
+    numbers: dict[object, int] = {}
+    number = {v: numbers.setdefault(("operand", k // 2), len(numbers)) for k, v in enumerate(comparator.inputs)}
+    sides = {v: frozenset((k % 2,)) for k, v in enumerate(comparator.inputs)}
+    for op in comparator.ops:
+        operands = tuple(number[v] for v in op.operands)
+        for k, v in enumerate(op.results):
+            number[v] = numbers.setdefault((op.name, op.attributes, op.regions, operands, k), len(numbers))
+            sides[v] = frozenset().union(*(sides[x] for x in op.operands))
+    made = [op for op in comparator.ops if comparator.outputs[0] in op.results]
+    if not made or made[0].name != "compare":
+        return None
+    x, y = made[0].operands
+    direction = made[0].attributes["comparison_direction"]
+    if number[x] != number[y] or len(sides[x] | sides[y]) != 2 or sides[x] & sides[y] or direction in ("EQ", "NE"):
+        return None
+    ops = tuple(op for op in comparator.ops if all(sides[v] <= sides[x] for v in op.results))
+    function = replace(comparator, ops=ops, outputs=(x,))
+    (values,) = evaluate_elementwise(function, [c for column in columns for c in (column, column)])
+    order = current().order(np.asarray(values), made[0].attributes.get("compare_type") == "TOTALORDER")
+    if order is None or (direction in ("LT", "LE")) == (sides[x] == {0}):
+        return order
+    # The bitwise complement reverses the order of integers without overflow.
+    return np.asarray(-order if order.dtype.kind == "f" else ~order)
+
+
+def _network_order(comparator: Region, columns: list[np.ndarray]) -> np.ndarray:
+    """The stable order by a bitonic network: log2(n)^2 comparisons of whole arrays."""
     n = columns[0].shape[-1]
     size = 1 << max(n - 1, 0).bit_length()
     # Places past the end hold numbers >= n and count as last.
