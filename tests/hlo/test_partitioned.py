@@ -113,6 +113,17 @@ def test_constants_that_the_compiler_rounds(mesh):
     assert es.equivalent(compiled(mesh, third, [("x", "y")], ("x", "y"), args, compiler_options=options), third, *args)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_an_order_of_floats_by_their_bits(mesh, dtype):
+    """The partitioner's passes make it of comparisons in total order."""
+    args = arrays((64, 4), dtype=dtype)
+    with jax.enable_x64(dtype == "float64"):
+        run = compiled(mesh, lambda a: jnp.sort(a, axis=0), [("x", None)], ("x", None), args)
+        assert " xor(" in run.as_text()
+        assert es.equivalent(run, lambda a: jnp.sort(a, axis=0), *args)
+        assert es.equivalent(run, lambda a: jnp.sort(a, axis=0, descending=True), *args).equal is False
+
+
 def test_what_is_not_known_is_refused(mesh):
     args = arrays((16, 16))
     proof = es.equivalent(compiled(mesh, jnp.linalg.eigvalsh, [("x", None)], (), args), jnp.linalg.eigvalsh, *args)

@@ -24,6 +24,7 @@ from eggshard.frontends.stablehlo.op_readers import OP_READERS
 from eggshard.frontends.stablehlo.reading import parse_module
 from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.frontends.stablehlo.shardings import GSPMD_AXIS, gspmd_sharding
+from eggshard.hlo.comparisons import read_compare
 from eggshard.hlo.replica_groups import parse_replica_groups
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program.attributes import Attributes
@@ -32,6 +33,7 @@ from eggshard.program.program import Program, Region
 from eggshard.program.sharding import Sharding, gather_cuts
 from eggshard.program.types import TensorType, mlir_dtype
 
+_OP_READERS = OP_READERS._replace(named={**OP_READERS.named, "stablehlo.compare": read_compare})
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
 _REPLICAS = re.compile(r"\breplica_count=(\d+)")
 _GROUPS = re.compile(r"(?<=replica_groups=)(?:mesh|@)[^{}]*\{[^{}]*\}")
@@ -98,7 +100,7 @@ def _body(text: str) -> Region:
             module = parse_module(bytes(_jax.mlir.hlo_to_stablehlo(code)))
             reader = ModuleReader(module)
             block = only_block(reader.functions["main"], "main")
-            body = RegionReader(reader, OP_READERS)
+            body = RegionReader(reader, _OP_READERS)
             body.add_inputs(block.arguments)
             return finished(body.builder.build(body.read(block)))
     except (RuntimeError, ValueError, ir.MLIRError) as error:
