@@ -59,6 +59,7 @@ def run(console: Console, seed: int = 0, only: str = "") -> tuple[bool, list[dic
             for kind, mutant in _chosen(plan, random.Random(seed)):
                 verdict = _judged(mutant)
                 found[kind][verdict] += 1
+                seen = len(unexplained)
                 if verdict == "neither":
                     reason = why_equal(plan, mutant, seed)
                     reasons[kind][reason or "UNEXPLAINED"] += 1
@@ -66,8 +67,8 @@ def run(console: Console, seed: int = 0, only: str = "") -> tuple[bool, list[dic
                         unexplained.append(f"{name}: {kind}: {_changed(plan, mutant)}")
                 elif verdict == "verify only":
                     unexplained.append(f"{name}: {kind}: found by verify only: {_changed(plan, mutant)}")
-                if unexplained and verdict in ("neither", "verify only"):
-                    print(unexplained[-1], file=sys.stderr)
+                for line in unexplained[seen:]:
+                    print(line, file=sys.stderr)
             print(name, {k: sum(c[k] for c in found.values()) for k in _FOUND.values()}, file=sys.stderr)
     except KeyboardInterrupt:
         console.print("interrupted; these are the plans that were looked at until then")
@@ -164,10 +165,11 @@ def why_equal(plan: es.Plan, mutant: es.Plan, seed: int = 0) -> str | None:
     return "ends in " + ", ".join(sorted(ends)) if ends <= CUTTING else None
 
 
-#: Where what differs may end: steps that leave out, overwrite or choose among what they take.
+#: Where what differs may end: steps that leave out, overwrite or choose among what they take, and divisions of numbers
+#: with a common factor.
 CUTTING = frozenset((
     "AllGather", "AllReduce", "BoxSelect", "CollectivePermute", "Crop", "EdgeFill", "HaloExchange", "JointExchange",
-    "KeepFirst", "Mask", "Resize", "and", "clamp", "compare", "dynamic_slice",
+    "KeepFirst", "Mask", "Resize", "and", "clamp", "compare", "divide", "dynamic_slice",
     "dynamic_update_slice", "gather", "maximum", "minimum", "or",
     "scatter", "select", "slice", "update_slice", "no step",
 ))  # fmt: skip

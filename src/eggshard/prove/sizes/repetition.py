@@ -280,7 +280,7 @@ def _rewritten(plan: PlanRecord, number: int, other: int, counted: _Counted, row
         there = two.inlined(body, carried[1].at(integers, 0))
         made_there += [there[body.outputs[k]] for k in rows.state]
         held += [(there[w], h._replace(value=values[h.value]))
-                 for w, h in enumerate(body.held) if h and h.value in values]
+                 for w, h in enumerate(body.held) if h and w in there and h.value in values]
     # What follows all rows, of any state: the rest of the program's iterations.
     last = rows.counted[-1]
     ends = carried[0].at({k: last[place] for k, place in zip(counted.counts, rows.counts, strict=True)}, 1)
