@@ -178,6 +178,7 @@ def _dense() -> dict[str, _Row]:
             ("x y", "x - y -", "x - y -"),
         ),
         "product, 2-D": ("4x2", ("1024x1024: x -", "1024x1024: - y"), lambda a, b: a @ b, "x y"),
+        "product, an axis unused": ("2x2x2", ("1024x1024: x -", "1024x1024: - y"), lambda a, b: jnp.tanh(a @ b), "x y"),
         "reshard, rows to columns": ("8", ("2048x2048: x -",), lambda a: a + 1, "- x"),
         "reshard, tiles to rows": ("4x2", ("2048x2048: x y",), lambda a: a + 1, "y,x -"),
     }

@@ -15,7 +15,8 @@ class Limits:
 
     seconds: for the whole search, that for less memory included (it stops soon after, with the best plan so far).
     rows, iterations: of the e-graph. rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may
-    have as many as one of 20. strategies: per op. placements: candidate placements per e-class. permutes:
+    have as many as one of 20. strategies: per op. placements: candidate placements per e-class, the
+    cheapest; all, where there are few in all. permutes:
     collective-permutes that one point-to-point redistribution may issue. windows: widths of a value around its tiles.
     memory_mib: of the worker process. gap: extraction stops at this certified relative gap. seconds_per_node: what
     extraction may take per e-node, so that planning stays in proportion to compiling; raise it for a tighter

@@ -22,7 +22,7 @@ from eggshard.ops.base import REDUCE, FactorRule
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy, useful
 from eggshard.planner.derivation import derived
-from eggshard.planner.encoding.candidates import within_cap
+from eggshard.planner.encoding.candidates import kept_choices
 from eggshard.planner.encoding.views import Views, find_views
 from eggshard.program.monoids import MONOIDS
 from eggshard.program.placement import Placement
@@ -35,6 +35,8 @@ from eggshard.steps.window_steps import Loads
 Shape = tuple[Placement, ...]
 Shard = tuple[int, int]
 
+#: Classes whose placements may be as many as the cap allows; smaller problems keep all.
+FEW = 16
 _NOTHING: Mapping[int, int] = {}
 
 
@@ -218,16 +220,18 @@ class Encoder:
             choices.append([Choice(0, 0.0, (out.shard(cls, p),), Delivered(p)) for p in options])
             roots_out.append((len(choices) - 1, 0))
         cap = self.limits.placements
-        out.capped = max((len(p) for p in out.placements), default=0) > cap
+        counts = [len(p) for p in out.placements]
+        out.capped = max(counts, default=0) > cap and sum(counts) > FEW * cap
+        out.problem = Problem(choices, self._conversions(out, widening.tables), roots_out)
         if out.capped:
             pinned = [*roots_out, *(need for made in choices[first_root:] for x in made for need in x.needs)]
             pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
             pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
-            choices = within_cap(choices, out.placements, pinned, cap)
+            out.problem.choices = choices = kept_choices(out.problem, out.placements, pinned, cap)
         out.shared = _has_shared_class(choices, roots_out)
-        seeds = [] if out.capped else [*widening.seeds, _everywhere(self.graph, choices)]
-        out.problem = Problem(choices, self._conversions(out, widening.tables), roots_out, seeds)
+        seeds = out.problem.seeds
         if not out.capped:
+            seeds += [*widening.seeds, _everywhere(self.graph, choices)]
             staying = plan_by_way_of(out.problem, _where_stated(out, hints()))
             seeds += [{c: some[0] for c, some in staying.chosen.items()}] if staying else []
         return out

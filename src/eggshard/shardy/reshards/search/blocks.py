@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eggshard.planner.encoding.candidates import within_cap
+from eggshard.planner.encoding.candidates import kept_choices
 from eggshard.planner.pipeline import until_settled
 from eggshard.program.placement import Placement
 from eggshard.selection.portfolio import extract
@@ -205,12 +205,6 @@ class _Builder:
     def _problem(self, roots: list[Shard]) -> Problem:
         limits = self.context.limits
         choices = self.choices
-        many = sum(map(len, choices)) > MANY_CHOICES
-        if many and max(map(len, self.placements), default=0) > limits.placements:
-            pinned = [*roots, *((c, x.out) for c, made in enumerate(choices) for x in made if not x.needs)]
-            pinned += [need for made in choices for x in made if x.tag is None for need in x.needs]
-            pinned += self._stated()
-            choices = within_cap(choices, self.placements, pinned, limits.placements)
         tables: dict[Any, np.ndarray] = {}
         conversions = []
         for value, placements in zip(self.values, self.placements, strict=True):
@@ -220,7 +214,14 @@ class _Builder:
                 alone = np.where(np.eye(len(placements), dtype=bool), 0.0, np.inf)
                 tables[key] = alone if type_ is None else self.context.conversions.table(type_, placements)
             conversions.append(tables[key] / self.times if value in self.outer else tables[key])
-        return Problem(choices, conversions, roots)
+        problem = Problem(choices, conversions, roots)
+        many = sum(map(len, choices)) > MANY_CHOICES
+        if many and max(map(len, self.placements), default=0) > limits.placements:
+            pinned = [*roots, *((c, x.out) for c, made in enumerate(choices) for x in made if not x.needs)]
+            pinned += [need for made in choices for x in made if x.tag is None for need in x.needs]
+            pinned += self._stated()
+            problem.choices = kept_choices(problem, self.placements, pinned, limits.placements)
+        return problem
 
     def _stated(self) -> list[Shard]:
         """Where the module states that values lie: candidates that are never left out."""
