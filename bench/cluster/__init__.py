@@ -96,7 +96,8 @@ def calibrated(console: Console, job: Job, folder: str, rate: str) -> str:
     except JobError as error:
         raise NetworkError(f"the cluster cannot be calibrated: {error}") from None
     off = ", ".join(f"{kind} {100 * median:.0f}" for kind, _, median, _ in answer["errors"])
-    console.print(f"{rate}: calibrated in {time.perf_counter() - began:.0f} s, off by (median, percent): {off}")
+    took = time.perf_counter() - began
+    console.print(f"{rate}: calibrated in {took:.0f} s, noise {answer['noise']:.2f}, off by (median, percent): {off}")
     return path
 
 

@@ -50,7 +50,7 @@ class Member:
         found = calibrate(sizes=sizes, repeats=repeats)
         if jax.process_index() == 0:
             found.save(Path(path))
-        return {"errors": [[e.kind, e.steps, e.median, e.p90] for e in found.errors]}
+        return {"errors": [[e.kind, e.steps, e.median, e.p90] for e in found.errors], "noise": found.noise}
 
     def prepare(self, program: str, plans: Mapping[str, str]) -> dict[str, Any]:
         """Compile and run all versions once; of each what it took, what it does, and how far it is from XLA's.

@@ -7,23 +7,27 @@ import pytest
 from typer.testing import CliRunner
 
 from eggshard.calibration.calibrating import calibrate
-from eggshard.calibration.measuring import measure, repeated
+from eggshard.calibration.measuring import Case, Timings, measure, repeated
 from eggshard.calibration.samples import Sample, samples
 from eggshard.cli import app
-from eggshard.costmodel import StepInfo, detect, load, preset
+from eggshard.costmodel import Machine, StepInfo, detect, load, preset
 from eggshard.emit.stablehlo import module_text
-from eggshard.errors import CostModelError
+from eggshard.errors import CostModelError, EggshardWarning
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import replicated
 from eggshard.program.types import TensorType
 from eggshard.steps.steps import AllReduce
 
 
+def times_of(monkeypatch, truth: Machine, noise: float = 1.0) -> None:
+    """Let a machine's prices be what is measured."""
+    monkeypatch.setattr("eggshard.calibration.calibrating.measure", lambda found, devices, repeats, advance: Timings(
+        [(s.step, truth.seconds(s.step)) for s in found], noise))
+
+
 def test_what_is_calibrated_is_saved_where_asked(monkeypatch, tmp_path: Path) -> None:
-    """With a machine's prices for times."""
     truth = preset("h100-node")
-    monkeypatch.setattr("eggshard.calibration.calibrating.measure", lambda found, devices, repeats, advance: [
-        (s.step, truth.seconds(s.step)) for s in found])
+    times_of(monkeypatch, truth)
     path = tmp_path / "mine.toml"
     result = CliRunner().invoke(app, ["calibrate", "--output", str(path)])
     assert result.exit_code == 0, result.output
@@ -32,6 +36,22 @@ def test_what_is_calibrated_is_saved_where_asked(monkeypatch, tmp_path: Path) ->
     assert machine.devices == ("cpu",) and "calibrate" in machine.sources["protocols"]
     gather = StepInfo("all-gather", Mesh({"x": 8}), axes=("x",), group=8, wire_bytes=1e6, messages=1)
     assert machine.seconds(gather) == pytest.approx(truth.seconds(gather), rel=0.3)
+
+
+def test_other_load_is_warned_of(monkeypatch) -> None:
+    times_of(monkeypatch, preset("h100-node"), noise=1.6)
+    with pytest.warns(EggshardWarning, match="1.60 times"):
+        assert calibrate(sizes=[1 << 10, 1 << 16], groups=[8]).noise == 1.6
+
+
+def test_other_load_adds_to_times_and_the_least_count() -> None:
+    (sample,) = [s for s in samples(8, (1 << 10,), (8,)) if s.step.op == "tanh"]
+    once, more = iter([2.0, 1.0, 9.0]), iter([5.0, 12.0, 6.0])
+    case = Case(sample, copies=2, programs=(lambda: next(once), lambda: next(more)))
+    for _ in range(3):
+        case.time()
+    assert case.seconds == (5.0 - 1.0) / 2
+    assert case.noise == 6.0 / 5.0
 
 
 @pytest.mark.slow
@@ -83,8 +103,8 @@ def test_samples_are_steps_that_plans_may_have(sample: Sample) -> None:
 def test_steps_take_time_on_devices() -> None:
     sample = Sample(Mesh({"x": 8}), AllReduce(("x",), "add"), (TensorType((64, 64), "f32"),))
     called: list[str] = []
-    ((step, seconds),) = measure([sample], jax.devices()[:8], repeats=2, advance=called.append)
-    assert step == sample.step and seconds > 0 and called == ["all-reduce"] * 3
+    ((step, seconds),), noise = measure([sample], jax.devices()[:8], repeats=2, advance=called.append)
+    assert step == sample.step and seconds > 0 and noise >= 1 and called == ["all-reduce"] * 3
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -18,25 +19,33 @@ from eggshard.costmodel.machines.machine import Level, Machine
 from eggshard.costmodel.machines.machine_files import parse, preset
 from eggshard.costmodel.machines.machine_text import to_toml
 from eggshard.costmodel.table import Measured
-from eggshard.errors import CostModelError
+from eggshard.errors import CostModelError, EggshardWarning
 from eggshard.ops import registry
 from eggshard.ops.base import Traits
+
+#: The noise (`measuring.Timings`) above which other load moves prices by more than fits err.
+NOISY = 1.3
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A machine fitted to what was measured, and how well it agrees with it."""
+    """A machine fitted to what was measured, and how well it agrees with it.
+
+    noise: a case's median time over its least one, in the median over all cases.
+    """
 
     machine: Machine
     measured: tuple[Measured, ...]
     errors: tuple[KindError, ...]
+    noise: float = 1.0
 
     def save(self, path: Path) -> None:
         """Write the machine's file, with the errors of the fit; OSError where it cannot be written."""
         worst = "\n".join(f"{e.kind}: {e.steps} steps, median error {100 * e.median:.0f} %, p90 {100 * e.p90:.0f} %"
                           for e in self.errors)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(to_toml(self.machine, f"Fitted by eggshard calibrate, {date.today()}.\n{worst}"), "utf-8")
+        fitted_on = f"Fitted by eggshard calibrate, {date.today()}, noise {self.noise:.2f}."
+        path.write_text(to_toml(self.machine, f"{fitted_on}\n{worst}"), "utf-8")
 
 
 def calibrate(
@@ -47,7 +56,7 @@ def calibrate(
 
     sizes: bytes per device (by default to 4 MiB on a CPU, to 256 MiB elsewhere). groups: devices per collective (by
     default all that divide their number). repeats: how often each case is timed. progress: called with what was run,
-    and how many runs of how many are done.
+    and how many runs of how many are done. Warns where other load made timings differ by more than fits err.
 
     Devices of several processes are all that these have, as many in each, in their order: all processes call this, and
     get the same machine, whose inner level is what joins the devices of one.
@@ -77,14 +86,18 @@ def calibrate(
         done += 1
         progress(what, done, total)
 
-    measured = measure(found, devices, repeats, advance)
+    measured, noise = measure(found, devices, repeats, advance)
+    if noise > NOISY:
+        warnings.warn(f"timings of one step take {noise:.2f} times the least in the median: the devices or their "
+                      "links did other work, and prices are less certain; calibrate again while nothing else runs, or "
+                      "with more repeats", EggshardWarning, stacklevel=2)
     name = calibrated_file(devices).stem
     machine = _of_all(_general(fitted(base, measured)))
     source = f"eggshard calibrate, {date.today()}: {len(devices)} x {devices[0].device_kind}"
     kept = {k: v for k, v in base.sources.items() if not k.startswith(("compute", "protocols"))}
     machine = replace(machine, name=name, devices=(devices[0].device_kind,), disagreements=(),
                       sources={**kept, "compute": source, "protocols": source})
-    return Calibration(machine, tuple(measured), tuple(errors(machine, measured)))
+    return Calibration(machine, tuple(measured), tuple(errors(machine, measured)), noise)
 
 
 def _per_process(devices: Sequence[Any]) -> int:

@@ -67,7 +67,8 @@ def calibrate(
 def _report(console: Console, found: Calibration) -> None:
     from rich.table import Table
 
-    table = Table(title=f"{found.machine.name}: prices against what was measured")
+    table = Table(title=f"{found.machine.name}: prices against what was measured",
+                  caption=f"noise: a case usually takes {found.noise:.2f} times its least time")
     for name in ("step", "cases", "median error %", "p90 error %"):
         table.add_column(name, justify="left" if name == "step" else "right")
     for e in found.errors:

@@ -4,7 +4,7 @@ One program runs a step several times in a row, on separate operands and into se
 once; the difference is the time of the other runs, without the overhead of a call. Results are fresh memory, as in a
 plan, where a loop on the device would reuse it. Where devices are of several processes, a step takes as long as on the
 slowest, which all of them are told: what they time next must be the same. All cases are timed in turn over several
-rounds, which spreads noise from other load over all of them; the median counts.
+rounds, which spreads noise from other load over all of them. Other load only adds to a time, so the least one counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,29 +33,50 @@ _TRIES = 4
 
 @dataclass
 class Case:
-    """One step to time, in two programs: once, and ``copies`` times more."""
+    """One step to time, in two programs: once, and ``copies`` times more.
+
+    once, more: seconds of each call of either.
+    """
 
     sample: Sample
     copies: int = 0
     programs: tuple[Callable[[], float], Callable[[], float]] | None = None
     calls: int = 1
-    seconds: list[float] = field(default_factory=list)
+    once: list[float] = field(default_factory=list)
+    more: list[float] = field(default_factory=list)
 
     @property
     def step(self) -> StepInfo:
         return self.sample.step
 
-    def time(self) -> float:
-        """Seconds of one step, of some calls of both programs."""
+    def time(self) -> None:
+        """Call both programs some times."""
         assert self.programs is not None
-        once, more = (min(program() for _ in range(self.calls)) for program in self.programs)
-        return (more - once) / (self.copies * self.sample.fused)
+        for program, times in zip(self.programs, (self.once, self.more), strict=True):
+            times += [program() for _ in range(self.calls)]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one step; 0 or less where other load hides them."""
+        return (min(self.more) - min(self.once)) / (self.copies * self.sample.fused)
+
+    @property
+    def noise(self) -> float:
+        """The median of the longer program's times over the least one."""
+        return float(np.median(self.more)) / min(self.more)
+
+
+class Timings(NamedTuple):
+    """Steps with their seconds, and the noise of a case in the median (`Case.noise`)."""
+
+    measured: list[Measured]
+    noise: float
 
 
 def measure(
     samples: Sequence[Sample], devices: Sequence[Any], repeats: int = 7,
     advance: Callable[[str], None] = lambda what: None,
-) -> list[Measured]:
+) -> Timings:
     """The seconds of each step on these devices; advance: called with a step's kind whenever it was run."""
     found = [Case(sample) for sample in samples]
     arrays: dict[Any, Any] = {}
@@ -70,15 +91,16 @@ def measure(
     for _ in range(repeats):
         for i in rng.permutation(len(found)):
             case = found[i]
-            case.seconds.append(case.time())
+            case.time()
             advance(case.step.op or case.step.kind)
     for case in found:
         for _ in range(_TRIES):  # what took no time at all was lost in what else the machine did
-            if np.median(case.seconds) > 0:
+            if case.seconds > 0:
                 break
-            case.seconds += [case.time() for _ in range(repeats)]
-    medians = [(case.step, float(np.median(case.seconds))) for case in found]
-    return [(step, seconds) for step, seconds in medians if seconds > 0]
+            for _ in range(repeats):
+                case.time()
+    return Timings([(case.step, case.seconds) for case in found if case.seconds > 0],
+                   float(np.median([case.noise for case in found])))
 
 
 def rounds(repeats: int) -> int:

@@ -117,7 +117,7 @@ def measured(
         done += 1
         progress(done, total)
 
-    taken = dict(measure(found, devices, repeats, advance))
+    taken = dict(measure(found, devices, repeats, advance).measured)
     rows = [StepTime(s.step, counts[s], pricer(s.action, *s.operands), taken.get(s.step, 0.0)) for s in found]
     return Measurement(plan.cost_model, tuple(rows), plan.cost.total, statistics.median(seconds))
 
