@@ -78,7 +78,7 @@ def test_every_kind_is_measured_at_every_size_and_group() -> None:
     sent = {(s.kind, s.group, s.wire_bytes) for s in found if s.communicates}
     assert len(sent) == 7 * 3 * 2
     assert {s.op or s.kind for s in found if not s.communicates} == {
-        "add", "tanh", "reduce", "fft", "dot_general"}
+        "add", "tanh", "reduce", "fft", "dot_general", "convolution"}
 
 
 def test_collectives_are_measured_with_and_without_copies() -> None:

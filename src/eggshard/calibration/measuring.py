@@ -23,8 +23,10 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.steps.steps import Local, Step, StepPlan
 
-#: Times that a step runs in the longer program, at most; bytes of all its operands and results there.
-_MOST, _BYTES = 5, 1 << 28
+#: Times that a step runs more in the longer program, at first and at most; bytes of all its operands and results there.
+_FIRST, _MOST, _BYTES = 4, 64, 1 << 28
+#: Calls that tell how long a program takes, about.
+_CALLS = 2
 #: Seconds that one timing takes at least, and, where a step allows, at most.
 _SPAN, _LONG = 4e-3, 50e-3
 #: Times that a case without a time is timed again.
@@ -81,11 +83,7 @@ def measure(
     found = [Case(sample) for sample in samples]
     arrays: dict[Any, Any] = {}
     for case in found:
-        once = _program(case.sample, 1, devices, arrays)
-        held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
-        case.copies = max(1, min(_MOST - 1, _BYTES // held, int(_LONG / max(once(), 1e-6))))
-        case.programs = (once, _program(case.sample, 1 + case.copies, devices, arrays))
-        case.calls = max(1, min(8, round(_SPAN / max(case.programs[1](), 1e-6))))
+        _prepare(case, devices, arrays)
         advance(case.step.op or case.step.kind)
     rng = np.random.default_rng(0)
     for _ in range(repeats):
@@ -101,6 +99,24 @@ def measure(
                 case.time()
     return Timings([(case.step, case.seconds) for case in found if case.seconds > 0],
                    float(np.median([case.noise for case in found])))
+
+
+def _prepare(case: Case, devices: Sequence[Any], arrays: dict[Any, Any]) -> None:
+    """Compile both programs of a case. The longer one runs a step so often that it takes twice as long as the other:
+    what a call costs besides its steps varies, and would hide a step that takes less."""
+    once = _program(case.sample, 1, devices, arrays)
+    least = min(once() for _ in range(_CALLS))
+    held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
+    most = max(1, min(_MOST, _BYTES // held))
+    case.copies = max(1, min(_FIRST, most, int(_LONG / max(least, 1e-6))))
+    while True:
+        more = _program(case.sample, 1 + case.copies, devices, arrays)
+        took = min(more() for _ in range(_CALLS))
+        if case.copies >= most or took >= min(2 * least, _LONG):
+            break
+        case.copies = min(most, _FIRST * case.copies)
+    case.programs = (once, more)
+    case.calls = max(1, min(8, round(_SPAN / max(took, 1e-6))))
 
 
 def rounds(repeats: int) -> int:

@@ -34,6 +34,8 @@ _FUSED = 16
 _HEADS = 8
 #: Rows and columns of the largest matrices multiplied.
 _WIDEST = 1024
+#: Rows and columns of the images convolved.
+_IMAGE = 16
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,33 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
         cases += [(lambda b, x, y: b.dot(x, y), shapes) for shapes in (
             (square, square), (deep, wide), (wide, deep), (square, tall), (flat, square),
             ((_HEADS, side // 4, narrow), (_HEADS, narrow, side // 4)))]
+        few, some, many = ((max(1, elements // (_IMAGE * _IMAGE * features)), _IMAGE, _IMAGE, features)
+                           for features in (8, 16, 32))
+        cases += [
+            *((lambda b, x, w: _convolution(b, x, w, (0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2)),
+               (images, (3, 3, images[-1], images[-1]))) for images in (few, many)),
+            # The gradient of the filters.
+            (lambda b, x, y: _convolution(b, x, y, (3, 0, 1, 2), (3, 0, 1, 2), (2, 3, 0, 1)), (some, some)),
+        ]
     yield _of(mesh, lambda b, x, y: b.add(x, y), (square, square), _FUSED)
     for build, shapes in cases:
         yield _of(mesh, build, shapes)
+
+
+def _convolution(
+    b: ProgramBuilder, x: Tensor, kernel: Tensor, of_input: tuple[int, ...], of_kernel: tuple[int, ...],
+    of_output: tuple[int, ...],
+) -> Tensor:
+    """A convolution padded by one on all sides; where batch, features, rows and columns of its tensors are, of a kernel
+    the output features in place of the batch."""
+    names = (("input_batch", "input_feature", "input_spatial"),
+             ("kernel_output_feature", "kernel_input_feature", "kernel_spatial"),
+             ("output_batch", "output_feature", "output_spatial"))
+    numbers: dict[str, int | tuple[int, ...]] = {}
+    for (outer, feature, spatial), at in zip(names, (of_input, of_kernel, of_output), strict=True):
+        numbers |= {f"{outer}_dimension": at[0], f"{feature}_dimension": at[1], f"{spatial}_dimensions": at[2:]}
+    return b.op("convolution", x, kernel, batch_group_count=1, feature_group_count=1, dimension_numbers=numbers,
+                padding=((1, 1), (1, 1)))
 
 
 def _of(mesh: Mesh, build: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]], fused: int = 1) -> Sample:
