@@ -38,6 +38,7 @@ from eggshard.program.sharding import Sharding
 from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Extraction, Problem, Selection
 from eggshard.selection.search.start import local_plan
+from eggshard.selection.verify import complete
 from eggshard.steps.steps import StepPlan
 
 #: The least number of ops for planning by layers (`python -m bench layers`).
@@ -87,10 +88,11 @@ class Layered(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """A plan by layers, and the problem of the short program that it is of."""
+    """A plan by layers, and the problem of the short program that it is of, with what was extracted of that."""
 
     layered: Layered
     encoding: Encoding
+    selection: Selection
 
 
 def plan_by_layers(task: Task) -> Layered | None:
@@ -120,19 +122,20 @@ def plan_by_layers(task: Task) -> Layered | None:
     state = with_graph(replace(task, plans=small, region=short.region, inputs=small_context.inputs, outputs=outputs),
                        graph)
 
-    def planned(pricer: Pricer) -> _Made | None:
+    def planned(pricer: Pricer, known: Selection | None) -> _Made | None:
         under = state if pricer is context.pricer else replace(state, plans=small.priced_by(pricer))
-        return _planned(task, under, short, hints, plain)
+        return _planned(task, under, short, hints, plain, known)
 
     return _in_buckets(context.pricer, planned)
 
 
 def _planned(
-    task: Task, state: Saturated, short: Short, hints: Sequence[Sharding | None], plain: StepPlan
+    task: Task, state: Saturated, short: Short, hints: Sequence[Sharding | None], plain: StepPlan,
+    known: Selection | None,
 ) -> _Made | None:
     """The whole program's plan by its short form, under the prices of the short form's state.
 
-    hints: where values of the short program lie. plain: its baseline.
+    hints: where values of the short program lie. plain: its baseline. known: a selection under other prices.
     """
     plans, graph, clock, limits = state.plans, state.graph, state.clock, state.plans.context.limits
     router, pricer, deadline = plans.context.router, plans.context.pricer, task.plans.context.deadline
@@ -150,7 +153,7 @@ def _planned(
         dict(enumerate(state.inputs)), roots, propagated, handed(short, graph)))
     found = timed(clock, "select", lambda: extract_layers(
         short, graph, encoding, router, roots,
-        lambda problem: extracted(task.plans.context, graph, problem), pricer.total(plain), deadline.at))
+        lambda problem: extracted(task.plans.context, graph, problem), pricer.total(plain), deadline.at, known))
     deadline.ends("select")
     if found is None:
         return None
@@ -171,18 +174,19 @@ def _planned(
                      capped=encoding.capped, shared=True)
     dearer = found.alike and pricer.total(plain) < extraction.selection.cost * (1 - 1e-9)
     layered = Layered(replace(made, steps=steps, search=search, reasons=weighing.reasons), found.alike, dearer)
-    return _Made(layered, encoding)
+    return _Made(layered, encoding, extraction.selection)
 
 
-def _in_buckets(pricer: Pricer, planned: Callable[[Pricer], _Made | None]) -> Layered | None:
+def _in_buckets(pricer: Pricer, planned: Callable[[Pricer, Selection | None], _Made | None]) -> Layered | None:
     """The cheaper plan of two where all-reduces may share latencies: they pay one each in the search, or none.
 
-    No bound holds of what they share, nor what either search says of the baseline.
+    The second search begins with what the first one selected: most of it stays. No bound holds of what they share, nor
+    what either search says of the baseline.
     """
-    alone = planned(pricer)
+    alone = planned(pricer, None)
     if alone is None or latencies(alone.encoding, pricer) is None:
         return alone and alone.layered
-    together = None if pricer.overlap else planned(Shared(pricer))
+    together = None if pricer.overlap else planned(Shared(pricer), alone.selection)
     made = min((f.layered.made for f in (alone, together) if f), key=lambda made: pricer.program(made.steps))
     left_out = (*made.search.left_out, "which all-reduces share a latency")
     return Layered(replace(made, search=replace(made.search, left_out=left_out)), False)
@@ -211,17 +215,17 @@ class _Best(NamedTuple):
 def extract_layers(
     short: Short, graph: EGraph, encoding: Encoding, tables: Router,
     roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], baseline: float,
-    deadline: float,
+    deadline: float, known: Selection | None = None,
 ) -> LayeredPlan | None:
     """The cheapest plan of the whole program among those whose layers follow one of the copies.
 
     That is one of the ring of one layer, if it comes with a bound that is near, and the short program's would cost less
     than ``baseline``; if not, the plan extracted of the whole short program. deadline: of `time.monotonic`, for local
-    search and for bounds.
+    search and for bounds. known: a selection to begin with in place of a greedy one.
     """
     lift = Lift(short, graph, encoding, copies_of(short, graph), tables, roots)
     began = time.monotonic()
-    start = local_plan(encoding.problem, deadline)
+    start = (known and complete(encoding.problem, known.chosen)) or local_plan(encoding.problem, deadline)
     first = None if start is None else _priced(lift, start)
     best, bound = _by_ring(lift, first, deadline)
     ring: LayeredPlan | None = None
