@@ -33,6 +33,9 @@ from eggshard.steps.steps import (
     StepPlan,
 )
 
+#: Bytes of an operand up to which the latency of its own all-reduce on a CPU costs more than copying it.
+_PACKED = 1 << 20
+
 
 class StepText(IndexedText):
     """The body of a device program, written step by step."""
@@ -135,8 +138,24 @@ class StepText(IndexedText):
 
     @EMITTED.handles(AllReduce)
     def _all_reduces(self, action: AllReduce, operands: Sequence[Value]) -> list[Value]:
-        """One collective each: XLA combines them, and refuses several operands in a manual region."""
-        return [self._all_reduce(x, action) for x in operands]
+        """One collective each: XLA combines them, and refuses several operands in a manual region.
+
+        XLA:CPU runs the operands of a combined collective one after the other. There small ones go as one array.
+        """
+        packs: dict[str | int, list[int]] = {}
+        for i, x in enumerate(operands):
+            reduced = monoids.reduced_by_collectives(action.monoid, x.type.dtype)
+            small = self.platform == "cpu" and reduced and x.type.bytes <= _PACKED
+            packs.setdefault(x.type.dtype if small else i, []).append(i)
+        made: dict[int, Value] = {}
+        for pack in packs.values():
+            given = [operands[i] for i in pack]
+            if len(given) > 1:
+                results = self.apart(self._all_reduce(self.in_a_line(given), action), given)
+            else:
+                results = [self._all_reduce(given[0], action)]
+            made.update(zip(pack, results, strict=True))
+        return [made[i] for i in range(len(operands))]
 
     def _all_reduce(self, x: Value, action: AllReduce) -> Value:
         if not monoids.reduced_by_collectives(action.monoid, x.type.dtype):

@@ -186,29 +186,28 @@ class WindowText(BodyText):
         pairs = self.mesh.groups(axes)[:, np.array(pairs_of(loads), int).reshape(-1, 2)].reshape(-1, 2)
         if len(sent) == 1 and len(sent[0]) == 1:
             return [[self.permute(sent[0][0], pairs)]]
-        lines = [self._in_a_line(pieces) for pieces in sent]
+        lines = [self.in_a_line(pieces) for pieces in sent]
         size = max(line.type.elements for line in lines)
         packed, *others = (self.resize(line, (size,)) for line in lines)
         position = self.mesh.index(axes)
         for line, load in zip(others, loads[1:], strict=True):
             packed = self.chosen(np.isin(position, [s for s, _ in load[0][1].pairs]), line, packed)
         packed = self.permute(packed, pairs)
-        out = []
-        for pieces in sent:
-            ends = np.cumsum([x.type.elements for x in pieces]).tolist()
-            out.append([
-                self.reshape(self.slice(packed, [end - x.type.elements], [end]), x.type.shape)
-                for x, end in zip(pieces, ends, strict=True)
-            ])
-        return out
+        return [self.apart(packed, pieces) for pieces in sent]
 
-    def _in_a_line(self, pieces: Sequence[Value]) -> Value:
+    def in_a_line(self, pieces: Sequence[Value]) -> Value:
         """Values of one element type, one after the other in row-major order."""
         flat = [self.reshape(x, (x.type.elements,)) for x in pieces]
         if len(flat) == 1:
             return flat[0]
         size = sum(x.type.elements for x in flat)
         return self.op("concatenate", flat, flat[0].type.with_shape((size,)), "dimension = 0 : i64")
+
+    def apart(self, line: Value, pieces: Sequence[Value]) -> list[Value]:
+        """What stands in a line in the places of these values, in their shapes (`in_a_line`)."""
+        ends = np.cumsum([x.type.elements for x in pieces]).tolist()
+        return [self.reshape(self.slice(line, [end - x.type.elements], [end]), x.type.shape)
+                for x, end in zip(pieces, ends, strict=True)]
 
     def _put_slab(
         self, parts: Sequence[_Part], type_: TensorType, rows: Value, action: HaloExchange, slab: Slab
