@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.emit.devices import plan_of, run_on_xla
 
-from eggshard.emit.collectives_text import _PACKED
+from eggshard.emit.collectives_text import PACKED
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.simulate.simulator import run
 from eggshard.steps.steps import AllReduce
 
-LARGE = TensorType((_PACKED // 8 + 1, 2), "f32")
+LARGE = TensorType((PACKED // 8 + 1, 2), "f32")
 CASES: tuple[tuple[str, tuple[TensorType, ...], int], ...] = (
     ("add", (TensorType((3, 5), "f32"), TensorType((7,), "f32"), TensorType((1, 2, 2), "f32")), 1),
     ("add", (TensorType((4,), "f32"), TensorType((4, 2), "i32"), TensorType((6,), "f32"), TensorType((3,), "i32")), 2),

@@ -39,14 +39,15 @@ class BodyText:
     """The lines of a body so far, on devices of a mesh. Channel ids are unique within it, counted from 1 or as given.
 
     tables: names for the long tables of the body, by their text, where the module around it defines attribute aliases.
-    platform: what it is compiled for, as JAX spells it; empty: text for all of them, without fences.
+    platform: what it is compiled for, as JAX spells it; empty: text for all of them, without fences. processes: how
+    many the devices belong to.
     """
 
     def __init__(
         self, mesh: Mesh, indent: str = "      ", channels: Iterator[int] | None = None,
-        tables: dict[str, str] | None = None, platform: str = "",
+        tables: dict[str, str] | None = None, platform: str = "", processes: int = 1,
     ):
-        self.mesh, self.indent, self.tables, self.platform = mesh, indent, tables, platform
+        self.mesh, self.indent, self.tables, self.platform, self.processes = mesh, indent, tables, platform, processes
         self.lines: list[str] = []
         self._names, self._channels = count(), channels or count(1)
         self._partition: Value | None = None
@@ -239,7 +240,8 @@ class BodyText:
 
     def region(self) -> Self:
         """An empty body inside this one, with the same supply of names and channels."""
-        inner = type(self)(self.mesh, self.indent + "  ", tables=self.tables, platform=self.platform)
+        inner = type(self)(
+            self.mesh, self.indent + "  ", tables=self.tables, platform=self.platform, processes=self.processes)
         inner._names, inner._channels = self._names, self._channels
         return inner
 

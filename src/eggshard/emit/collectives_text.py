@@ -33,8 +33,9 @@ from eggshard.steps.steps import (
     StepPlan,
 )
 
-#: Bytes of an operand up to which the latency of its own all-reduce on a CPU costs more than copying it.
-_PACKED = 1 << 20
+#: Bytes of an operand up to which the latency of its own all-reduce on CPUs costs more than copying it: within one
+#: process, and over a network.
+PACKED, PACKED_FOR_NETWORK = 1 << 14, 1 << 20
 
 
 class StepText(IndexedText):
@@ -142,10 +143,11 @@ class StepText(IndexedText):
 
         XLA:CPU runs the operands of a combined collective one after the other. There small ones go as one array.
         """
+        most = 0 if self.platform != "cpu" else PACKED if self.processes == 1 else PACKED_FOR_NETWORK
         packs: dict[str | int, list[int]] = {}
         for i, x in enumerate(operands):
             reduced = monoids.reduced_by_collectives(action.monoid, x.type.dtype)
-            small = self.platform == "cpu" and reduced and x.type.bytes <= _PACKED
+            small = reduced and x.type.bytes <= most
             packs.setdefault(x.type.dtype if small else i, []).append(i)
         made: dict[int, Value] = {}
         for pack in packs.values():

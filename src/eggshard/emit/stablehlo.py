@@ -66,13 +66,14 @@ def module_text(
     output_placements: Sequence[Placement],
     name: str = "main",
     platform: str = "",
+    processes: int = 1,
 ) -> str:
     """A module with one function ``main`` over global shapes, which XLA compiles without adding communication.
 
     Types are global; placements are on the device program's mesh and even. Arguments and results carry their
     sharding over the program's own mesh, and so does the manual region. ``name`` becomes the module's.
     ``platform``: what it is compiled for, as JAX spells it ("cpu", "gpu", "tpu"); empty: for all of them, without
-    fences, which each of them has a form of its own for.
+    fences, which each of them has a form of its own for. ``processes``: how many the devices belong to.
     LoweringError for a placement that is uneven, windowed or a partial sum: the boundary of a module cannot express
     those.
     """
@@ -84,7 +85,7 @@ def module_text(
     # A single device has no partition to be manual over, and XLA refuses the id of its only partition.
     manual = mesh.size > 1
     tables: dict[str, str] = {}
-    body = StepText(mesh, "      " if manual else "    ", tables=tables, platform=platform)
+    body = StepText(mesh, "      " if manual else "    ", tables=tables, platform=platform, processes=processes)
     prefix = "%l" if manual else "%arg"
     arguments = [Value(f"{prefix}{v}", device_program.types[v]) for v in device_program.inputs]
     # XLA drops what leads into a manual region for an array without elements, and then refuses a region without any.

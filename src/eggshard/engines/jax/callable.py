@@ -330,6 +330,7 @@ def _device_module(plan: PlanRecord, convention: JaxCallingConvention) -> Device
             plan.output_placements,
             name=convention.name,
             platform=platform,
+            processes=jax.process_count(),
         )
 
     axes = tuple(whole_mesh(mesh).axes.items())
