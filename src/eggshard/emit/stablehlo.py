@@ -73,7 +73,7 @@ def module_text(
     Types are global; placements are on the device program's mesh and even. Arguments and results carry their
     sharding over the program's own mesh, and so does the manual region. ``name`` becomes the module's.
     ``platform``: what it is compiled for, as JAX spells it ("cpu", "gpu", "tpu"); empty: for all of them, without
-    fences, which each of them has a form of its own for. The devices belong to so many processes.
+    fences, which each of them has a form of its own for. `processes`: how many the devices belong to.
     LoweringError for a placement that is uneven, windowed or a partial sum: the boundary of a module cannot express
     those.
     """
