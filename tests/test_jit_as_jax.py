@@ -177,8 +177,8 @@ def net(w: Any, x: Any) -> Any:
 
 def step(w: Any, x: Any) -> Any:
     value, gradient = jax.value_and_grad(lambda w: (net(w, x) ** 2).mean())(w)
-    # A small step: subtracting it cancels no digits of the parameters.
-    return jax.tree.map(lambda p, g: p - 0.001 * g, w, gradient), value
+    # Uphill: parameters and gradients are positive, so no digits cancel and an error of the gradient is seen.
+    return jax.tree.map(lambda p, g: p + 0.1 * g, w, gradient), value
 
 
 WEIGHTS = [ones(8, 16) / 8, ones(16, 8) / 16] * 2

@@ -45,14 +45,15 @@ def compile_text(text, devices):
         return backend.get_backend().compile_and_load(module, chosen, options)
 
 
-def run_on_xla(plan, shards, platform=""):
+def run_on_xla(plan, shards, platform="", processes=1):
     """([devices, ...] per output, the compiled HLO text); shards are indexed by logical device id.
 
-    platform: that the text is written for."""
+    platform, processes: those that the text is written for."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    text = module_text(plan, *stacked(plan, plan.inputs), *stacked(plan, plan.outputs), platform=platform)
+    text = module_text(plan, *stacked(plan, plan.inputs), *stacked(plan, plan.outputs),
+                       platform=platform, processes=processes)
     executable = compile_text(text, plan.mesh.size)
     flat = jax.sharding.Mesh(np.array(jax.devices()[: plan.mesh.size]), ("all",))
     rows = NamedSharding(flat, PartitionSpec("all"))

@@ -25,14 +25,20 @@ CASES: tuple[tuple[str, tuple[TensorType, ...], int], ...] = (
 )
 
 
-@pytest.mark.parametrize(("monoid", "types", "collectives"), CASES)
-def test_small_operands_are_one_array(monoid: str, types: tuple[TensorType, ...], collectives: int) -> None:
+#: Over a network the large ones are small.
+OF_SEVERAL = [(*case, 2) for case in (*CASES[:3], (*CASES[3][:2], 1), CASES[4])]
+
+
+@pytest.mark.parametrize(("monoid", "types", "collectives", "processes"), [*((*c, 1) for c in CASES), *OF_SEVERAL])
+def test_small_operands_are_one_array(
+    monoid: str, types: tuple[TensorType, ...], collectives: int, processes: int
+) -> None:
     mesh = Mesh({"x": 4, "y": 2})
     plan = plan_of(mesh, types, AllReduce(("x",), monoid))
     rng = np.random.default_rng(0)
     drawn = (rng.integers(0, 2 if t.dtype == "i1" else 9, (mesh.size, *t.shape)) for t in types)
     shards: list[Any] = [a.astype(numpy_dtype(t.dtype)) for a, t in zip(drawn, types, strict=True)]
-    found, text = run_on_xla(plan, shards, "cpu")
+    found, text = run_on_xla(plan, shards, "cpu", processes)
     for got, want, t in zip(found, run(plan, shards), types, strict=True):
         np.testing.assert_array_equal(got.reshape(np.shape(want)), want, err_msg=str(t))
     reduced = re.findall(r"= (.*) all-reduce\(", text)
