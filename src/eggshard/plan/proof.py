@@ -39,10 +39,11 @@ class Proof(Shown):
     elements and functions. degree: no element is a quotient of polynomials of a higher degree in independent random
     elements. undecided: elements of the outputs, out of ``elements``, that the program itself leaves unknown in every
     run. choices: what bits decide: ops that compare floats, where these are in an order and no elements of the field,
-    and inputs of few values, as integers are. sizes: elements of all values of the program as it ran, of ``whole`` at
-    full size. lemmas: values in between at which both were cut, each shown to be equal for any values of those before.
-    late: refused because of the time that it would take. seconds: how long it took. subject: what was compared.
-    exponents: exponentials were functions that turn sums into products, and no random ones.
+    and inputs of few values, as integers are; choice_runs: the runs made of what these decide. sizes: elements of all
+    values of the program as it ran, of ``whole`` at full size. lemmas: values in between at which both were cut, each
+    shown to be equal for any values of those before. late: refused because of the time that it would take. seconds: how
+    long it took. subject: what was compared. exponents: exponentials were functions that turn sums into products, and
+    no random ones.
     """
 
     equal: bool | None
@@ -51,6 +52,7 @@ class Proof(Shown):
     undecided: int = 0
     elements: int = 0
     choices: int = 0
+    choice_runs: int = 0
     refused: str = ""
     difference: Difference | None = None
     sizes: int = 0
@@ -76,7 +78,7 @@ class Proof(Shown):
 
         What the largest of n is decided by one of them shows in two of n runs.
         """
-        return MISSED**-self.runs
+        return MISSED**-self.choice_runs
 
     def __bool__(self) -> bool:
         return self.equal is True

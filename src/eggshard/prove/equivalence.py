@@ -16,10 +16,9 @@ from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.proof import Proof
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
-from eggshard.prove.effort import seconds_of
 from eggshard.prove.exponents import holds_exponentials
 from eggshard.prove.field import Refused
-from eggshard.prove.proving import decided, enough_runs, runs_for_choices, with_exponents
+from eggshard.prove.proving import CHOICES, decided, enough_runs, with_exponents
 from eggshard.prove.sizes.classes import Classes
 from eggshard.prove.sizes.places import Needs
 from eggshard.prove.sizes.shrinking import elements_of
@@ -50,8 +49,7 @@ def compared_programs(a: Program, b: Program, runs: int | None = None, seed: int
         needs.follow((number,), program.region)
     pair = b, partial(evaluate_program, a)
     least = enough_runs(needs.degree) if runs is None else runs
-    seconds = seconds_of(a.region) + seconds_of(b.region)
-    most = max(least, runs_for_choices(seconds)) if runs is None else runs
+    most = max(least, CHOICES) if runs is None else runs
     proof = decided(lambda k: pair, least, most, seed)
     if proof.equal is False and all(holds_exponentials(p.region) for p in (a, b)):
         least = enough_runs(needs.degree, exponents=True) if runs is None else runs

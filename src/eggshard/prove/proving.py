@@ -20,6 +20,7 @@ from eggshard.program.attributes import Literal
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.blending import BlendedField
+from eggshard.prove.choices import choices_of
 from eggshard.prove.effort import least_seconds, seconds_per_run
 from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
 from eggshard.prove.field import Field
@@ -43,10 +44,9 @@ Fields = Callable[[int, int, bool], Field]
 RUNS, MOST = 2, 4
 #: The chance that a wrong plan passes.
 CHANCE = 2.0**-40
-#: Runs after which an element that a comparison decides is wrong by that chance, and the seconds that they may be
-#: expected to take where no others are given: which of two random numbers is larger says nothing of a third in two runs
-#: of three.
-CHOICES, CHOOSING = math.ceil(40 / math.log2(MISSED)), 20.0
+#: Runs after which an element that a comparison decides is wrong by that chance: which of two random numbers is larger
+#: says nothing of a third in two runs of three.
+CHOICES = math.ceil(40 / math.log2(MISSED))
 #: Lemmas that leave this part of a plan's elements are held against what is left without them.
 _WORTH = 10
 #: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
@@ -74,12 +74,13 @@ def prove(
         assert within is not None
         why = f"to cut the plan takes longer than the {within:.2g} s that it is given; plan.prove() takes what it needs"
         return Proof(None, late=True, refused=why)
-    for cut, lemmas in cuts:
-        smaller = Sizes(cut)
-        if sizes is None and smaller.of_run(0).elements * _WORTH > whole:
+    for parts, lemmas in cuts:
+        smaller = [Sizes(part) for part in parts]
+        elements = sum(part.of_run(0).elements for part in smaller)
+        if sizes is None and elements * _WORTH > whole:
             sizes = Sizes(plan)
-        if sizes is None or smaller.of_run(0).elements < sizes.of_run(0).elements:
-            apart = replace(_proof(smaller, runs, seed, within), lemmas=lemmas, whole=whole)
+        if sizes is None or elements < sizes.of_run(0).elements:
+            apart = replace(_of_parts(smaller, runs, seed, within), lemmas=lemmas, whole=whole)
             if apart:
                 return replace(apart, seconds=time.perf_counter() - began)
     proof = _proof(sizes or Sizes(plan, shrink), runs, seed, within)
@@ -96,13 +97,14 @@ def prove(
     return replace(proof, seconds=time.perf_counter() - began)
 
 
-def _cuts(plan: PlanRecord, deadline: Deadline | None) -> list[tuple[PlanRecord, int]]:
-    """The plan cut into what can be shown one by one, and into how many; into the most first."""
+def _cuts(plan: PlanRecord, deadline: Deadline | None) -> list[tuple[list[PlanRecord], int]]:
+    """The plan cut into what can be shown one by one, as plans, and into how many; into the most first."""
     rows = rows_of(plan)
     lemmas = cut_at_lemmas(plan if rows is None else rows[0], deadline)
     if rows is not None and lemmas is not None:
         lemmas = lemmas[0], rows[1] + lemmas[1]
-    return [cut for cut in (lemmas, rows) if cut is not None]
+    cuts = [] if lemmas is None else [lemmas]
+    return cuts if rows is None else [*cuts, ([rows[0]], rows[1])]
 
 
 def enough_runs(degree: int, exponents: bool = False) -> int:
@@ -113,10 +115,9 @@ def enough_runs(degree: int, exponents: bool = False) -> int:
     return next((n for n in range(RUNS, MOST) if chance**n < CHANCE), MOST)
 
 
-def runs_for_choices(seconds: float, within: float | None = None) -> int:
+def _runs_for_choices(seconds: float, within: float | None) -> int:
     """As many runs of so many seconds as tell what comparisons decide, or as a part of the time allows."""
-    given = CHOOSING if within is None else _SHARE * within
-    return min(CHOICES, int(given / max(seconds, _LEAST)))
+    return CHOICES if within is None else min(CHOICES, int(_SHARE * within / max(seconds, _LEAST)))
 
 
 def _late(expected: float, within: float) -> Proof:
@@ -124,9 +125,37 @@ def _late(expected: float, within: float) -> Proof:
     return Proof(None, late=True, refused=why)
 
 
+def _of_parts(parts: Sequence[Sizes], runs: int | None, seed: int, within: float | None) -> Proof:
+    """What is shown of plans that are one together: all, or that one is not equal."""
+    least = sum(_least_runs(sizes, runs) * _seconds(sizes) for sizes in parts)
+    if within is not None and least > within:
+        return _late(least, within)
+    proofs: list[Proof] = []
+    for sizes in parts:
+        proofs.append(_proof(sizes, runs, seed, within))
+        if not proofs[-1]:
+            return proofs[-1]
+
+    def total(count: Callable[[Proof], int]) -> int:
+        return sum(map(count, proofs))
+
+    return replace(
+        proofs[0], runs=min(p.runs for p in proofs), degree=max(p.degree for p in proofs),
+        undecided=total(lambda p: p.undecided), elements=total(lambda p: p.elements), sizes=total(lambda p: p.sizes),
+        choices=total(lambda p: p.choices), choice_runs=min((p.choice_runs for p in proofs if p.choices), default=0),
+    )
+
+
+def _seconds(sizes: Sizes) -> float:
+    return seconds_per_run(sizes.of_run(0).plan)
+
+
+def _least_runs(sizes: Sizes, runs: int | None, exponents: bool = False) -> int:
+    return max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
+
+
 def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, exponents: bool = False) -> Proof:
-    seconds = seconds_per_run(sizes.of_run(0).plan)
-    least = max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
+    least, seconds = _least_runs(sizes, runs, exponents), _seconds(sizes)
     if within is not None and least * seconds > within:
         return _late(least * seconds, within)
 
@@ -134,7 +163,7 @@ def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, expo
         plan = sizes.of_run(k).plan
         return plan.program, partial(run_global, plan)
 
-    most = runs_for_choices(seconds, within) if runs is None else least
+    most = _runs_for_choices(seconds, within) if runs is None else least
     proof = (with_exponents if exponents else decided)(of_run, least, max(least, most), seed)
     return replace(proof, degree=sizes.degree, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
 
@@ -150,17 +179,21 @@ def decided(of_run: Pairs, runs: int, most: int, seed: int) -> Proof:
     integers = sum(not is_float(t) and t != "i1" for t in (region.types[v].dtype for v in region.inputs))
     choices, least = choices_of(region), most
     if not (choices and _has_nan(region)):
-        proof = replace(compared(of_run, most if integers else runs, seed, blended), choices=integers)
+        proof = _with_choices(compared(of_run, most if integers else runs, seed, blended), integers)
         if proof and not (choices and proof.undecided):
             return proof
         least = max(most, CHOICES) if proof.equal is False else most if choices else runs
-    return replace(compared(of_run, least, seed, ordered), choices=choices)
+    return _with_choices(compared(of_run, least, seed, ordered), choices)
+
+
+def _with_choices(proof: Proof, choices: int) -> Proof:
+    return replace(proof, choices=choices, choice_runs=proof.runs)
 
 
 def with_exponents(of_run: Pairs, runs: int, most: int, seed: int) -> Proof:
     """Compare over fields in which exponentials turn sums into products; ``most`` is not needed."""
     choices = choices_of(of_run(0)[0].region)
-    return replace(compared(of_run, runs, seed, exponential), exponents=True, choices=choices)
+    return replace(_with_choices(compared(of_run, runs, seed, exponential), choices), exponents=True)
 
 
 def blended(run: int, key: int, loose: bool) -> Field:
@@ -214,19 +247,6 @@ def compared(of_run: Pairs, runs: int, seed: int, fields: Fields) -> Proof:
     return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference)
 
 
-def choices_of(region: Region) -> int:
-    """What of a region chance decides with few ways: ops in it that compare floats, and inputs that are no floats."""
-    return _comparisons(region) + sum(not is_float(region.types[v].dtype) for v in region.inputs)
-
-
-def _comparisons(region: Region) -> int:
-    own = sum(
-        op.name in _COMPARING and any(is_float(region.types[v].dtype) for v in op.operands)
-        or op.attributes.get("monoid") in ("max", "min") for op in region.ops
-    )
-    return own + sum(_comparisons(inner) for op in region.ops for inner in op.regions)
-
-
 def _has_nan(region: Region) -> bool:
     """Whether some constant is no number. What blends with it is none."""
     def is_nan(value: Literal) -> bool:
@@ -235,9 +255,6 @@ def _has_nan(region: Region) -> bool:
 
     return any(op.name == "constant" and is_nan(op.attributes["value"]) or any(map(_has_nan, op.regions))
                for op in region.ops)
-
-
-_COMPARING = ("abs", "chlo.top_k", "clamp", "compare", "maximum", "minimum", "sign")
 
 
 def drawn(field: Field, type_: TensorType, rng: np.random.Generator, span: int = 0) -> np.ndarray:

@@ -279,8 +279,13 @@ def _all_gather(mesh: Mesh, array: np.ndarray, moves: Moves) -> np.ndarray:
         shape = array.shape
         together = np.moveaxis(array[members], 1, 1 + dim)
         grown = (len(members), *shape[1 : 1 + dim], members.shape[1] * shape[1 + dim], *shape[2 + dim :])
-        array = together.reshape(grown)[group]
+        array = _of_groups(together.reshape(grown), group)
     return array
+
+
+def _of_groups(arrays: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """For each device its group's array; where all are one group, views of one, on which ops compute once."""
+    return arrays[group] if len(arrays) > 1 else np.broadcast_to(arrays, (len(group), *arrays.shape[1:]))
 
 
 def _groups(mesh: Mesh, axes: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -303,8 +308,7 @@ def _permute(array: np.ndarray, pairs: Pairs) -> np.ndarray:
 
 def _all_reduce(mesh: Mesh, array: np.ndarray, axes: Sequence[str], monoid: str) -> np.ndarray:
     groups, members = _groups(mesh, axes)
-    out: np.ndarray = combined(monoid, [array[column] for column in members.T])[groups]
-    return out
+    return _of_groups(combined(monoid, [array[column] for column in members.T]), groups)
 
 
 def _keep_first(mesh: Mesh, array: np.ndarray, axes: Sequence[str], monoid: str) -> np.ndarray:

@@ -36,8 +36,8 @@ def plan() -> Plan:
 
 
 def test_equal_layers_are_proved_once(plan):
-    few, _ = cut_at_lemmas(plan)
-    many, count = cut_at_lemmas(layered(12))
+    (few,), _ = cut_at_lemmas(plan)
+    (many,), count = cut_at_lemmas(layered(12))
     assert elements_of(few.program.region) == elements_of(many.program.region) < elements_of(plan.program.region)
     assert len(few.device_program.steps) == len(many.device_program.steps) < len(plan.steps) and count >= 36
 
@@ -86,9 +86,28 @@ def test_values_that_travel_together_are_cut_apart() -> None:
     plan = es.optimize(b.build(), limits=es.Limits(proof=0))
     joint = [step for step in plan.steps if len(step.results) > 1]
     assert [len(step.results) for step in joint] == [6]
-    cut, count = cut_at_lemmas(plan)
+    (cut,), count = cut_at_lemmas(plan)
     assert count >= 12 and max(len(step.results) for step in cut.device_program.steps) == 1
     assert plan.prove().equal
     steps = tuple(dataclasses.replace(s, operands=s.operands[::-1]) if s is joint[0] else s for s in plan.steps)
     wrong = Plan.of(dataclasses.replace(plan, device_program=dataclasses.replace(plan.device_program, steps=steps)))
     assert wrong.prove().equal is False
+
+
+def test_more_runs_are_made_only_of_what_integers_decide() -> None:
+    """An embedding, whose indices are integers, below layers of floats."""
+    n = 128
+    b = ProgramBuilder({"x": 4})
+    tokens, table = b.input((n,), "i32", sharding=("x",)), b.input((n, n), sharding=(None, None))
+    one_hot = b.op("compare", b.op("broadcast_in_dim", tokens, shape=(n, n), broadcast_dimensions=(0,)),
+                   b.op("iota", shape=(n, n), dtype="i32", iota_dimension=1), comparison_direction="EQ")
+    x = b.dot(b.op("convert", one_hot, dtype="f32"), table)
+    for _ in range(3):
+        x = b.op("tanh", b.dot(x, b.input((n, n), sharding=(None, None))))
+    b.output(x, sharding=("x", None))
+    plan = es.optimize(b.build(), limits=es.Limits(proof=0))
+    parts, _ = cut_at_lemmas(plan)
+    assert len(parts) == 2
+    proof = plan.prove()
+    assert proof and proof.runs < 5 and proof.choices == 1 and proof.choice_runs >= proving.CHOICES
+    assert proof.choice_bound < 2.0**-40

@@ -19,6 +19,7 @@ from eggshard.ops import registry
 from eggshard.program.placement import Placement, is_even
 from eggshard.program.program import Op, Region
 from eggshard.program.types import is_float
+from eggshard.prove.choices import compares, has_few_values
 from eggshard.prove.sizes.classes import Container, items
 from eggshard.steps.steps import Action, AllReduce, Step, StepPlan
 from eggshard.steps.window_steps import JointExchange
@@ -39,9 +40,10 @@ class _Lemma(NamedTuple):
     output: bool = False
 
 
-def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[PlanRecord, int] | None:
+def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[list[PlanRecord], int] | None:
     """The plan of its lemmas, each as an output of values of which it is computed, and how many; None without any.
 
+    Lemmas on which integers or comparisons have a say are a plan by themselves: they take many more runs.
     TimeoutError once the deadline has passed.
     """
     region, device_program = plan.program.region, _separated(plan.device_program)
@@ -81,21 +83,27 @@ def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[P
                  for slices, value, named in ((mine, lemma.value, names), (its, lemma.held, names_there))]
         used = tuple(placements[k] for k in order)
         forms.setdefault((*sides, used, lemma.placement), lemma)
-    lemmas = list(forms.values())
-    ends, ends_there = [(one.value, one.output) for one in lemmas], [(one.held, one.output) for one in lemmas]
-    needed = sorted({
-        named[v] for slices, which, named in ((mine, ends, names), (its, ends_there, names_there))
-        for value, output in which for v in slices.of(value, named, output)[1]
-    })
-    made = replace(
-        plan.program, region=mine.restricted(ends, names, needed), text=None, input_names=(), output_names=(),
-        input_shardings=(None,) * len(needed), output_shardings=(None,) * len(lemmas),
-    )
-    return replace(
-        plan, program=made, device_program=its.restricted(ends_there, names_there, needed),
-        input_placements=tuple(placements[k] for k in needed),
-        output_placements=tuple(lemma.placement for lemma in lemmas),
-    ), len(cuts)
+    groups: dict[object, list[_Lemma]] = {}
+    for lemma in forms.values():
+        groups.setdefault(mine.decided_by(lemma.value, cuts, lemma.output), []).append(lemma)
+
+    def made_of(lemmas: Sequence[_Lemma]) -> PlanRecord:
+        ends, ends_there = [(one.value, one.output) for one in lemmas], [(one.held, one.output) for one in lemmas]
+        needed = sorted({
+            named[v] for slices, which, named in ((mine, ends, names), (its, ends_there, names_there))
+            for value, output in which for v in slices.of(value, named, output)[1]
+        })
+        made = replace(
+            plan.program, region=mine.restricted(ends, names, needed), text=None, input_names=(), output_names=(),
+            input_shardings=(None,) * len(needed), output_shardings=(None,) * len(lemmas),
+        )
+        return replace(
+            plan, program=made, device_program=its.restricted(ends_there, names_there, needed),
+            input_placements=tuple(placements[k] for k in needed),
+            output_placements=tuple(lemma.placement for lemma in lemmas),
+        )
+
+    return [made_of(lemmas) for lemmas in groups.values()], len(cuts)
 
 
 def _separated(device_program: StepPlan) -> StepPlan:
@@ -178,6 +186,15 @@ class _Slices:
                 elif v in self._made:
                     waiting.append(self._made[v])
         return sorted(numbers), found
+
+    def decided_by(self, value: int, variables: Collection[int], output: bool) -> tuple[bool, bool]:
+        """Whether integers decide a value that a region makes of variables, and whether comparisons do."""
+        region = self._container
+        assert isinstance(region, Region)
+        numbers, found = self.of(value, variables, output)
+        inputs = found.union(v for n in numbers for v in region.ops[n].operands if v in region.inputs)
+        return (any(has_few_values(region.types[v]) for v in inputs),
+                any(compares(region.ops[n], region) for n in numbers))
 
     def form(self, value: int, variables: Mapping[int, int], output: bool, order: dict[int, int]) -> object:
         """How a value is made of variables, equal for others that are made alike; variables are in order of use."""
