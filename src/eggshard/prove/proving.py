@@ -20,7 +20,7 @@ from eggshard.program.attributes import Literal
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.blending import BlendedField
-from eggshard.prove.choices import choices_of
+from eggshard.prove.choices import choices_of, has_few_values
 from eggshard.prove.effort import least_seconds, seconds_per_run
 from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
 from eggshard.prove.field import Field
@@ -76,10 +76,9 @@ def prove(
         return Proof(None, late=True, refused=why)
     for parts, lemmas in cuts:
         smaller = [Sizes(part) for part in parts]
-        elements = sum(part.of_run(0).elements for part in smaller)
-        if sizes is None and elements * _WORTH > whole:
+        if sizes is None and sum(part.of_run(0).elements for part in smaller) * _WORTH > whole:
             sizes = Sizes(plan)
-        if sizes is None or elements < sizes.of_run(0).elements:
+        if sizes is None or sum(map(_work, smaller)) < _work(sizes):
             apart = replace(_of_parts(smaller, runs, seed, within), lemmas=lemmas, whole=whole)
             if apart:
                 return replace(apart, seconds=time.perf_counter() - began)
@@ -146,6 +145,14 @@ def _of_parts(parts: Sequence[Sizes], runs: int | None, seed: int, within: float
     )
 
 
+def _work(sizes: Sizes) -> int:
+    """Elements of all runs, of what integers have a say in those that these take."""
+    reduced = sizes.of_run(0)
+    region = reduced.plan.program.region
+    few = any(has_few_values(region.types[v]) for v in region.inputs)
+    return reduced.elements * (CHOICES if few else RUNS)
+
+
 def _seconds(sizes: Sizes) -> float:
     return seconds_per_run(sizes.of_run(0).plan)
 
@@ -176,7 +183,7 @@ def decided(of_run: Pairs, runs: int, most: int, seed: int) -> Proof:
     differs by bits that are hard to find; as many runs are made as tell, whatever they take.
     """
     region = of_run(0)[0].region
-    integers = sum(not is_float(t) and t != "i1" for t in (region.types[v].dtype for v in region.inputs))
+    integers = sum(has_few_values(region.types[v]) and region.types[v].dtype != "i1" for v in region.inputs)
     choices, least = choices_of(region), most
     if not (choices and _has_nan(region)):
         proof = _with_choices(compared(of_run, most if integers else runs, seed, blended), integers)
