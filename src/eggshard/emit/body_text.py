@@ -49,6 +49,8 @@ class BodyText:
     ):
         self.mesh, self.indent, self.tables, self.platform, self.processes = mesh, indent, tables, platform, processes
         self.lines: list[str] = []
+        #: Whether what is being written ends in memory of its own.
+        self.in_place = False
         self._names, self._channels = count(), channels or count(1)
         self._partition: Value | None = None
         self._looked_up: dict[bytes, Value] = {}
@@ -230,11 +232,15 @@ class BodyText:
         if self.mesh.size == 1:
             first = self.slice(x, (0,) * x.type.rank, (1,) * x.type.rank)
             return self.dynamic_update_slice(x, first, [self.integer(0)] * x.type.rank)
-        branch = self.op("minimum", [self._partition_number(), self.integer(0)], SCALAR)
+        branch = self.unknown_zero()
         taken, other = self.region(), self.region()
         taken.end([x])
         other.end([other.zeros(x.type)])
         return self.op_with_regions("case", [branch], [taken, other], [x.type])[0]
+
+    def unknown_zero(self) -> Value:
+        """Zero on every device, which compilers do not know."""
+        return self.op("minimum", [self._partition_number(), self.integer(0)], SCALAR)
 
     # Regions. They look their own tables up: values of outside are not for them to use.
 

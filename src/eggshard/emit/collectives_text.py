@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from eggshard.emit.body_text import EMITTED, BodyText, Value, integers
-from eggshard.emit.fences import fenced
+from eggshard.emit.body_text import EMITTED, SCALAR, BodyText, Value, integers
+from eggshard.emit.double_buffers import Assembled, assembled, turns_of, written
+from eggshard.emit.fences import fenced, written_alone
 from eggshard.emit.indexed_text import IndexedText
 from eggshard.errors import LoweringError
 from eggshard.program import monoids
@@ -30,6 +32,7 @@ from eggshard.steps.steps import (
     ReduceScatter,
     Resize,
     Slice,
+    Step,
     StepPlan,
 )
 
@@ -41,21 +44,62 @@ PACKED, PACKED_FOR_NETWORK = 1 << 14, 1 << 20
 class StepText(IndexedText):
     """The body of a device program, written step by step."""
 
-    def program(self, plan: StepPlan, arguments: Sequence[Value]) -> list[Value]:
-        """Append all steps of a device program and return its outputs. LoweringError names the step that failed."""
+    def program(
+        self, plan: StepPlan, arguments: Sequence[Value],
+        into: Mapping[int, tuple[Assembled, Value]] = MappingProxyType({}),
+    ) -> list[Value]:
+        """Append all steps of a device program and return its outputs. LoweringError names the step that failed.
+
+        into: by place the outputs that are written into an array, and how they are put together.
+        """
         values: dict[int, Value] = dict(zip(plan.inputs, arguments, strict=True))
-        kept = fenced(plan) if self.platform else ()
+        kept = fenced(plan) - {one.value for one, _ in into.values() if one.alone} if self.platform else frozenset()
+        alone = written_alone(plan, kept)
+        put_together = {id(laid.step) for one, _ in into.values() for laid in one.then}
         for step in plan.steps:
+            if id(step) in put_together:
+                continue
             where = " ".join(("step", step.action.kind, step.label or " ".join(f"%{v}" for v in step.results)))
+            self.in_place = not alone.isdisjoint(step.results)
             try:
-                results = self.emit(step.action, [values[v] for v in step.operands])
+                operands = [values[v] for v in step.operands]
+                results = self._in_two_arrays(plan, step, operands) or self.emit(step.action, operands)
             except LoweringError as error:
                 raise LoweringError(f"{where}: {error}") from None
             for v, result in zip(step.results, results, strict=True):
                 if result.type != plan.types[v]:
                     raise LoweringError(f"{where} makes {result.type}, the plan says {plan.types[v]}")
                 values[v] = self.fence(result) if v in kept else result
+        for place, (one, array) in into.items():
+            values[plan.outputs[place]] = written(self, plan, one, values, array)
         return [values[v] for v in plan.outputs]
+
+    def _in_two_arrays(self, plan: StepPlan, step: Step, operands: Sequence[Value]) -> list[Value]:
+        """A loop by pairs of iterations, of which each writes into an array that the other reads; of others nothing.
+
+        Where the number of turns is odd the second iteration of the last pair is one too many: what is returned was
+        kept from before it.
+        """
+        turns = turns_of(plan, step) if self.platform == "cpu" else None
+        if turns is None or not isinstance(step.action, Loop) or not (found := assembled(step.action, turns)):
+            return []
+        body, count = step.action.body, len(operands)
+        others = [i for i in range(count) if i not in found] if turns % 2 else []
+        second = [operands[i] for i in (*found, *others)]
+        types = [SCALAR, *(x.type for x in (*operands, *second))]
+        goes_on, pair = self.region(), self.region()
+        goes_on.end([goes_on.compare("LT", goes_on.arguments(types)[0], goes_on.integer((turns + 1) // 2))])
+        number, *given = pair.arguments(types)
+        state, arrays = given[:count], given[count : count + len(found)]
+        once = pair.program(body, state, dict(zip(found, zip(found.values(), arrays, strict=True), strict=True)))
+        twice = pair.program(body, once, {i: (one, state[i]) for i, one in found.items()})
+        more = pair.op("add", [number, pair.integer(1)], SCALAR)
+        pair.end([more, *twice, *(once[i] for i in (*found, *others))])
+        made = self.op_with_regions("while", [self.integer(0), *operands, *second], [goes_on, pair], types)[1:]
+        if turns % 2:
+            after = dict(zip((*found, *others), made[count:], strict=True))
+            return [after[i] for i in range(count)]
+        return made[:count]
 
     def emit(self, action: Action, operands: Sequence[Value]) -> list[Value]:
         """Append the lines of an action and return its results. LoweringError for one that XLA cannot run."""

@@ -54,6 +54,19 @@ def fenced(plan: StepPlan) -> frozenset[int]:
     return frozenset(kept | _reshaped_updates(plan))
 
 
+def written_alone(plan: StepPlan, kept: Set[int]) -> frozenset[int]:
+    """The values that end in memory of their own: those that are computed once, also by way of pads by nothing."""
+    uses = Counter(plan.outputs)
+    for step in plan.steps:
+        uses.update(step.operands)
+    out = set(kept)
+    for step in reversed(plan.steps):
+        if _local(step, {"pad"}) and step.results[0] in out and uses[step.operands[0]] == 1:
+            if plan.types[step.operands[0]] == plan.types[step.results[0]]:
+                out.add(step.operands[0])
+    return frozenset(out)
+
+
 def _reshaped_updates(plan: StepPlan) -> set[int]:
     """Results of updates that read what they update elsewhere, and are reshaped, or scattered.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.emit.body_text import EMITTED, BodyText, Value, integers
+from eggshard.emit.body_text import EMITTED, SCALAR, BodyText, Value, integers
 from eggshard.placement.slabs import Slab
 from eggshard.program.types import TensorType
 from eggshard.steps.window_steps import (
@@ -44,6 +44,31 @@ class _Part(NamedTuple):
         """The rows of it that lie in a range."""
         start, stop = max(start, self.start), min(stop, self.stop)
         return self._replace(start=start, stop=stop, at=self.at + start - self.start)
+
+
+class Strip(NamedTuple):
+    """Rows ``[start, stop)`` of a shard, of which those from this device's limit on are outside a range, or, with
+    ``outside_first``, those before it."""
+
+    start: int
+    stop: int
+    limits: np.ndarray
+    outside_first: bool
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether all of it is outside, on all devices."""
+        size = self.stop - self.start
+        return bool((self.limits >= size).all() if self.outside_first else (self.limits <= 0).all())
+
+
+def strips_outside(size: int, low: np.ndarray, high: np.ndarray) -> list[Strip] | None:
+    """The strips of so many rows that lie outside some device's range ``[low, high)``; None if they are over half."""
+    first, last = int(low.max()), int(high.min())
+    if first + size - last > size // 2:
+        return None
+    below = [Strip(0, first, low, True)] if first else []
+    return below + ([Strip(last, size, high - last, False)] if last < size else [])
 
 
 class WindowText(BodyText):
@@ -112,30 +137,49 @@ class WindowText(BodyText):
         back, where that is less than half: an index test per element of the whole would keep compilers from vector
         code for all that it is fused with.
         """
-        size, shape = x.type.shape[dim], x.type.shape
-        first, last = int(low.max()), int(high.min())
-        if first + size - last > size // 2:
+        shape = x.type.shape
+        strips = strips_outside(shape[dim], low, high)
+        if strips is None:
             conditions = [self._compared("GE", shape, dim, low)] if low.any() else []
-            conditions += [self.below(shape, dim, high)] if (high < size).any() else []
+            conditions += [self.below(shape, dim, high)] if (high < shape[dim]).any() else []
             if other.type != x.type:
                 other = self.broadcast(other, shape)
             return self.select(reduce(lambda a, b: self.op("and", [a, b], a.type), conditions), x, other)
-        if first:
-            x = self._strip(x, dim, 0, first, low, other, outside_first=True)
-        return self._strip(x, dim, last, size, high - last, other) if last < size else x
+        for strip in strips:
+            x = self.strip(x, shape, (0,) * len(shape), dim, strip, other, self.in_place)
+        return x
 
-    def _strip(
-        self, x: Value, dim: int, start: int, stop: int, limits: np.ndarray, other: Value, outside_first: bool = False
+    def strip(
+        self, x: Value, shape: tuple[int, ...], at: tuple[int, ...], dim: int, strip: Strip, other: Value,
+        in_place: bool = False,
     ) -> Value:
-        """x with the other value in rows ``[start, stop)`` from this device's limit on, or before it."""
-        starts, stops = [0] * x.type.rank, list(x.type.shape)
-        starts[dim], stops[dim] = start, stop
-        rows = self.slice(x, starts, stops)
-        shape = rows.type.shape
-        outside = self.slice(other, starts, stops) if other.type == x.type else self.broadcast(other, shape)
-        below = self.below(shape, dim, limits)
-        rows = self.select(below, *((outside, rows) if outside_first else (rows, outside)))
-        return self.dynamic_update_slice(x, rows, [self.integer(at) for at in starts])
+        """x with the other value in what of a strip is outside this device's range; the strip is one of a box of this
+        shape that begins in x as stated, and so is the other value, unless it is a scalar.
+
+        in_place: x is an array that nothing else reads, and the result is one, too.
+        """
+        starts, stops = [0] * len(shape), list(shape)
+        starts[dim], stops[dim] = strip.start, strip.stop
+        cut = tuple(b - a for a, b in zip(starts, stops, strict=True))
+        rows = self.slice(other, starts, stops) if other.type.rank else self.broadcast(other, cut)
+        corner = [self.integer(a + b) for a, b in zip(at, starts, strict=True)]
+        if not strip.everywhere:
+            if in_place:
+                corner[dim] = self._unknown(at[dim] + strip.start)
+            old = self.dynamic_slice(x, corner, cut)
+            below = self.below(cut, dim, strip.limits)
+            rows = self.select(below, *((rows, old) if strip.outside_first else (old, rows)))
+        return self.dynamic_update_slice(x, rows, corner)
+
+    def _unknown(self, number: int) -> Value:
+        """A number that XLA:CPU does not know when it compiles.
+
+        An update of what a slice at the same starts has read is in place, and one kernel. With constants for starts
+        the slice is a static one, of which XLA:CPU does not see that, and it copies the whole array.
+        """
+        if self.platform != "cpu" or self.mesh.size == 1:
+            return self.integer(number)
+        return self.op("add", [self.unknown_zero(), self.integer(number)], SCALAR)
 
     def below(self, shape: tuple[int, ...], dim: int, limits: np.ndarray) -> Value:
         """An i1 of this shape: whether the index along a dimension is below this device's limit."""
