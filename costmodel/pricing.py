@@ -19,6 +19,7 @@ from eggshard.program.types import TensorType
 from eggshard.steps.control_steps import Branch, Loop, price_of_loop
 from eggshard.steps.moves import Copies
 from eggshard.steps.steps import Action, Local, StepPlan
+from eggshard.steps.window_steps import Crop
 
 #: Ops that only rename elements: compilers fold them into layouts and consumers, and extraction does not see them.
 FREE_OPS = ("reshape", "transpose")
@@ -31,6 +32,8 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
         return StepInfo("local", mesh, op=action.name, dtype=operands[0].dtype)
     if isinstance(action, Local):
         touched = registry.get(action.name).touched(operands, results)
+    elif isinstance(action, Crop) and action.cuts(operands[0]):
+        touched = 0.0
     else:
         touched = sum(t.bytes for t in (*operands, *results)) + action.staged(mesh, operands)
     dtype = operands[0].dtype if operands else results[0].dtype if results else "f32"

@@ -63,7 +63,10 @@ def test_prices():
     for model in (AlphaBeta(), WireBytes(), Messages(), AlphaBeta.preset("tpu-v5e")):
         exchange = StepInfo(Exchange.kind, MESH, axes=("x",), group=4, wire_bytes=24, messages=2, memory_bytes=120)
         assert Pricer(model, MESH)(action, LOCAL) <= model.seconds(exchange)
-    for local in (Crop(0, ("x",), 2, (-1,) * 4), BoxSelect(((0, HOME, 1, 9),)), EdgeFill(0, HOME, 16, "edge")):
+    # What all devices cut alike is read in place.
+    assert step_info(MESH, Crop(0, ("x",), 2, (-1,) * 4), (LOCAL,)).memory_bytes == 0
+    crops = Crop(0, ("x",), 2, (-1, -1, -2, -2)), Crop(0, ("x",), 6, (1,) * 4)
+    for local in (*crops, BoxSelect(((0, HOME, 1, 9),)), EdgeFill(0, HOME, 16, "edge")):
         operands = (LOCAL, LOCAL) if isinstance(local, BoxSelect) else (LOCAL,)
         info = step_info(MESH, local, operands)
         assert not info.communicates and info.wire_bytes == 0 and info.memory_bytes > 0

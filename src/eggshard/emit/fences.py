@@ -129,9 +129,8 @@ def _in_pieces(step: Step) -> bool:
 def _cuts(plan: StepPlan, step: Step) -> bool:
     """Whether a step only cuts: compilers read its operand in place, for every user of its result."""
     action = step.action
-    if isinstance(action, Crop) and not _in_pieces(step):
-        at = action.offsets[0]
-        return at <= 0 and at + plan.types[step.operands[0]].shape[action.dim] >= action.new
+    if isinstance(action, Crop):
+        return action.cuts(plan.types[step.operands[0]])
     return isinstance(action, Slice) or _local(step, _CUTTING)
 
 

@@ -150,6 +150,8 @@ class OpDef:
     pure: ClassVar[bool] = True
     #: The op's name in MLIR, ``stablehlo.<name>`` unless stated.
     mlir_name: str = ""
+    #: Whether compilers have what takes its result read its operand, so that nothing of it is written to memory.
+    read_in_place: ClassVar[bool] = False
     #: Whether `on_shards` can be written on windows of positional factors; else on standard tiles alone.
     windows_by_place: ClassVar[bool] = False
 
@@ -209,8 +211,9 @@ class OpDef:
         return float(sum(t.elements for t in results)) if self.computes else 0.0
 
     def touched(self, operands: Types, results: Types) -> float:
-        """Bytes of memory read and written on these (local) types; by default all operands and results."""
-        return float(sum(t.bytes for t in (*operands, *results)))
+        """Bytes of memory read and written on these (local) types; by default all operands and results, or none of what
+        is read in place."""
+        return 0.0 if self.read_in_place else float(sum(t.bytes for t in (*operands, *results)))
 
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
         """Complete attributes read from text; by default with what is ``stated``."""

@@ -12,8 +12,10 @@ from eggshard.costmodel import AlphaBeta, WireBytes
 from eggshard.limits import Limits
 from eggshard.planner.encoding.encode import Computed, Widened
 from eggshard.program.placement import Placement
+from eggshard.program.types import TensorType
 from eggshard.reshard.window_routes import contains, rewindowed
 from eggshard.selection.verify import complete
+from eggshard.steps.window_steps import Crop
 
 LATENCY = AlphaBeta(launch=1e-3, latency=0, bandwidth=5e6, flops=1e15, memory=1e15)
 COMPUTE = AlphaBeta(launch=1e-9, latency=0, bandwidth=1e12, flops=1e5, memory=1e5)
@@ -38,7 +40,11 @@ def test_what_widening_adds(wrapped: bool) -> None:
             assert isinstance(target, Placement)
             steps = rewindowed(plans.mesh, shape, choice.tag.source, target)
             assert steps is not None and math.isfinite(choice.cost)
-            assert (choice.cost == 0) == (not steps)
+            free, held_there = True, choice.tag.source.local_type(TensorType(shape, "f32"))
+            for action, _ in steps:
+                free &= isinstance(action, Crop) and action.cuts(held_there)
+                (held_there,) = action.result(plans.mesh, (held_there,))
+            assert (choice.cost == 0) == free
         for i, wide in enumerate(placements):
             for j, narrow in enumerate(placements):
                 assert isinstance(wide, Placement) and isinstance(narrow, Placement)

@@ -91,6 +91,7 @@ class _BroadcastInDim(Movement):
     """Operand dimension i becomes result dimension ``broadcast_dimensions[i]``; sizes 1 and new dimensions expand."""
 
     name = "broadcast_in_dim"
+    read_in_place = True
     stated = ("shape",)
     attributes = {"broadcast_dimensions": codec.Integers()}
 
@@ -138,6 +139,7 @@ class _Reverse(Movement):
     """Elements in opposite order along ``dimensions``."""
 
     name = "reverse"
+    read_in_place = True
     attributes = {"dimensions": codec.Integers()}
 
     def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:

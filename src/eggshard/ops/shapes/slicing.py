@@ -29,6 +29,7 @@ class _Slice(Movement):
     """
 
     name = "slice"
+    read_in_place = True
     windows_by_place = True
     attributes = {
         "start_indices": codec.Integers(),
