@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -30,16 +30,19 @@ def to_toml(machine: Machine, comment: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _compute(key: str, compute: Compute) -> list[str]:
-    lines = ["", f"[{key}]", *_fields(compute, ("flops", "ops", "like")), *_table(f"{key}.flops", compute.flops),
-             *_table(f"{key}.like", compute.like)]
+def _compute(key: str, compute: Compute, general: Compute | None = None) -> list[str]:
+    """The tables of rates; those of an op are as the ``general`` ones in what its table does not state."""
+    unlike = [] if general is None else [f.name for f in fields(Compute)
+                                         if getattr(compute, f.name) != getattr(general, f.name)]
+    lines = ["", f"[{key}]", *_fields(compute, ("flops", "ops", "like"), unlike),
+             *_table(f"{key}.flops", compute.flops), *_table(f"{key}.like", compute.like)]
     for op, own in compute.ops.items():
-        lines += _compute(f"{key}.ops.{_key(op)}", own)
+        lines += _compute(f"{key}.ops.{_key(op)}", own, compute)
     return lines
 
 
 def _fields(value: Level | Protocol | Compute | Any, without: tuple[str, ...] = (),
-            always: tuple[str, ...] = ()) -> list[str]:
+            always: Collection[str] = ()) -> list[str]:
     """The fields of a dataclass that are not as they are by default."""
     given = ((f, getattr(value, f.name)) for f in fields(value) if f.name not in without)
     return [f"{f.name} = {_text(v)}" for f, v in given if f.default is MISSING or v != f.default or f.name in always]

@@ -22,6 +22,7 @@ from eggshard.costmodel import (
     preset,
     presets,
 )
+from eggshard.costmodel.compute import Compute
 from eggshard.costmodel.detection import calibrated_file
 from eggshard.costmodel.machines.machine_files import parse
 from eggshard.costmodel.machines.machine_text import to_toml
@@ -70,6 +71,15 @@ def test_a_machine_written_and_read_is_the_same(name: str) -> None:
     assert back == machine and dict(back.sources) == dict(machine.sources)
     assert back.disagreements == machine.disagreements
     assert back.seconds(STEP) == machine.seconds(STEP)
+
+
+def test_rates_of_ops_are_their_own_in_what_they_are_by_default() -> None:
+    """An op that does not spill where the machine does, and has no launch where it has one."""
+    machine = parse(SMALL)
+    ops = {"dot": Compute({"default": 1e12}, 1e10), "tanh": Compute({"default": 1e12}, 1e9, 1e-6, cache=1e6, spill=3.0)}
+    compute = replace(machine.compute, launch=1e-5, cache=1e5, spill=2.0, ops=ops)
+    written = replace(machine, compute=compute)
+    assert parse(to_toml(written)).compute == compute
 
 
 def test_a_users_machine_is_a_file(tmp_path: Path) -> None:
