@@ -296,7 +296,7 @@ def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
     if intensity.max() <= _PROPORTIONAL * intensity.min():
         flops = np.zeros_like(flops)
     fits = []
-    for spills in (False, True) if len(seconds) > len(_Op._fields) else (False,):
+    for spills in (False, True):
         for parts in ((0.1, 0.8), (0.8, 0.1), (0.8, 0.8)) if flops.any() else ((0.1, 0.8),):
             flop, byte = (math.log(part * (float(np.min(seconds / np.maximum(what, 1e-300))) if what.any() else 1e-15))
                           for what, part in zip((flops, touched), parts, strict=True))
