@@ -125,9 +125,7 @@ def _cut_from(body: StepPlan, makers: Mapping[int, Step], value: int) -> tuple[i
     while value in makers:
         step = makers[value]
         action = step.action
-        if isinstance(action, Crop) and len(set(action.offsets)) == 1 and action.offsets[0] <= 0:
-            if action.new - action.offsets[0] > body.types[step.operands[0]].shape[action.dim]:
-                break
+        if isinstance(action, Crop) and action.cuts(body.types[step.operands[0]]):
             start[action.dim] -= action.offsets[0]
         elif (cut := _local(step, "slice")) and set(cut.attributes["strides"]) <= {1}:
             start = [a + b for a, b in zip(start, cut.attributes["start_indices"], strict=True)]
