@@ -24,7 +24,7 @@ from eggshard.program.types import TensorType  # noqa: E402
 from eggshard.steps.assemble import Assembler  # noqa: E402
 from eggshard.steps.control_steps import Loop  # noqa: E402
 from eggshard.steps.nested import nested  # noqa: E402
-from eggshard.steps.steps import Local, StepPlan  # noqa: E402
+from eggshard.steps.steps import CollectivePermute, Local, StepPlan  # noqa: E402
 from eggshard.steps.window_steps import BoxSelect, Crop  # noqa: E402
 
 X8, TILES = {"x": 8}, {"x": 4, "y": 2}
@@ -173,6 +173,30 @@ def test_large_bodies_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _, loop = loop_of(8, padded)
     monkeypatch.setattr(double_buffers, "_STEPS", len(loop.body.steps) - 1)
     assert not assembled(loop, 8)
+
+
+def test_no_iteration_too_many_that_sends_or_may_not_end() -> None:
+    """Of an even number there is none, so that these may alternate."""
+    def sends(a: Assembler, x: int) -> int:
+        (moved,) = a.emit(CollectivePermute(((0, 1), (1, 0)), ("x",)), (x,))
+        return padded(a, moved)
+
+    def loops_inside(a: Assembler, x: int) -> int:
+        _, inner = loop_of(3, lambda b, y: b.emit(Local("tanh", Attributes(), (SHARD,)), (y,))[0])
+        return padded(a, a.emit(inner, (a.scalar(0, "i32"), x))[1])
+
+    for body in (sends, loops_inside):
+        _, loop = loop_of(8, body)
+        assert assembled(loop, 8) and not assembled(loop, 9)
+
+
+def test_effects_happen_as_often_as_they_are_stated() -> None:
+    def acts(a: Assembler, x: int) -> int:
+        attributes = Attributes(call_target_name="noted", result_types=(SHARD,))
+        return padded(a, a.emit(Local("custom_call_effectful", attributes, (SHARD,)), (x,))[0])
+
+    _, loop = loop_of(8, acts)
+    assert loop.has_effects and not assembled(loop, 8)
 
 
 def test_turns_that_are_not_known() -> None:

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from eggshard.emit.body_text import Value
 from eggshard.emit.windows_text import Strip, WindowText, strips_outside
-from eggshard.steps.control_steps import Loop
+from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Local, Step, StepPlan
 from eggshard.steps.window_steps import BoxSelect, Crop, local_range
 
 #: Turns from which one more, which an odd number of them takes, is worth it; steps up to which a body is written twice:
 #: it is compiled twice, too, and where much is computed, how it is stored matters less.
 _ODD, _STEPS = 7, 64
+_CONTROL = frozenset({"case", "if", "while"})
 #: The part of an array that one value has to cover.
 _COVERED = 0.5
 
@@ -66,7 +67,9 @@ def turns_of(plan: StepPlan, step: Step) -> int | None:
 def assembled(loop: Loop, turns: int) -> dict[int, Assembled]:
     """By place the outputs of a loop's body that it puts together; none where two buffers would not pay."""
     body = loop.body
-    if turns < 2 or (turns % 2 and turns < _ODD) or len(body.steps) > _STEPS:
+    if turns < 2 or len(body.steps) > _STEPS or loop.has_effects:
+        return {}
+    if turns % 2 and (turns < _ODD or not _may_run_once_more(body)):
         return {}
     uses = Counter(body.outputs)
     for step in body.steps:
@@ -78,6 +81,14 @@ def assembled(loop: Loop, turns: int) -> dict[int, Assembled]:
         if one is not None:
             found[place] = one
     return found
+
+
+def _may_run_once_more(body: StepPlan) -> bool:
+    """Whether an iteration too many costs no more than its time: it sends nothing, and has no loop that might not end
+    for a state that the program does not come to."""
+    return not body.messages and not any(
+        isinstance(step.action, Loop | Branch) or isinstance(step.action, Local) and step.action.name in _CONTROL
+        for step in body.steps)
 
 
 def _assembled(
