@@ -1,11 +1,13 @@
 """What steps touch of memory."""
 
+import numpy as np
 import pytest
 
 import eggshard as es
-from eggshard.costmodel.pricing import Pricer, step_info
+from eggshard.costmodel.pricing import Pricer, op_info, step_info
 from eggshard.frontends.builder import ProgramBuilder
 from eggshard.ops import registry
+from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.control_steps import Branch, Loop
@@ -62,3 +64,13 @@ def test_loops_and_branches_are_split_into_what_they_send_and_compute() -> None:
         assert sent > 0 and computed > 0 and asking > 0 and not idle
         assert pricer.parts(Loop(asked, body, 10)) == pytest.approx((10 * sent, 10 * computed + 11 * asking))
         assert pricer.parts(Branch((asked, body), False)) == (sent, computed)
+
+
+def test_what_is_read_in_place_is_no_pass_over_memory() -> None:
+    """A constant of full size is one: it lies in memory, however its elements came to be equal."""
+    small, large = TensorType((8,), "f32"), TensorType((64, 8), "f32")
+    mesh = Mesh({"x": 2})
+    repeats = Attributes(broadcast_dimensions=(1,), shape=(64, 8))
+    broadcast = op_info(mesh, "broadcast_in_dim", repeats, (small,), (large,))
+    constant = op_info(mesh, "constant", Attributes(value=Literal(np.zeros((64, 8), np.float32))), (), (large,))
+    assert broadcast.memory_bytes == 0 and constant.memory_bytes == large.bytes

@@ -31,7 +31,6 @@ class _Constant(OpDef):
     """The array of ``value``, a Literal. A splat is the same on every shard, so it is sharded for free."""
 
     name = "constant"
-    read_in_place = True
     computes = False
     attributes = {"value": codec.Dense()}
 
@@ -73,7 +72,6 @@ class _Iota(OpDef):
     """
 
     name = "iota"
-    read_in_place = True
     stated = ("shape", "dtype")
     computes = False
     attributes = {"iota_dimension": codec.Integer()}
