@@ -53,6 +53,24 @@ def test_which_values_are_kept() -> None:
     assert maker.action == Local("tanh", Attributes(), (ROW,))
 
 
+def quarter(assembler: Assembler, value: int, start: int) -> int:
+    attributes = Attributes(start_indices=(start,), limit_indices=(start + 2,), strides=(1,))
+    return assembler.emit(Local("slice", attributes, (TensorType((2,), "f32"),)), (value,))[0]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_parts_that_do_not_overlap_are_read_once(joined: bool) -> None:
+    """As those of a recurrent cell's gates; put together again in another order each element is tested for its place."""
+    a = Assembler(Mesh({"x": 2}))
+    level = pointwise(a, "tanh", a.input(ROW))
+    parts = [quarter(a, level, start) for start in (2, 4, 6, 0)]
+    if joined:
+        (out,) = a.emit(Local("concatenate", Attributes(dimension=0), (ROW,)), tuple(parts))
+    else:
+        out = pointwise(a, "add", pointwise(a, "add", *parts[:2]), pointwise(a, "multiply", *parts[2:]))
+    assert bool(fenced(a.build([out]))) == joined
+
+
 def test_a_value_with_one_reader_is_fused_with_it() -> None:
     a = Assembler(Mesh({"x": 2}))
     plan = a.build([cut(a, pointwise(a, "tanh", a.input(ROW)), 1)])

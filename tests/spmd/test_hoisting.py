@@ -9,7 +9,7 @@ from eggshard.program.types import TensorType
 from eggshard.simulate.simulator import run
 from eggshard.spmd.hoisting import hoisted, price_of_iterations
 from eggshard.steps.control_steps import Loop
-from eggshard.steps.steps import AllGather, AllReduce, Local, Step, StepPlan
+from eggshard.steps.steps import AllGather, AllReduce, Local, Slice, Step, StepPlan
 
 LINE = Mesh({"x": 4})
 COUNT, FLAG = TensorType((), "i32"), TensorType((), "i1")
@@ -98,6 +98,18 @@ def test_what_would_be_carried_larger_stays():
                     outputs=(1, 8))
     relieved = same(looped(carried, body, 3), 3)
     assert relieved.messages == 1 and relieved.steps[-1].action.body.messages == 0
+
+
+def test_a_cut_of_a_broadcast_stays():
+    """It is larger than what was broadcast; a cut of what is carried is not, and goes."""
+    bias, part = TensorType((3,), "f32"), TensorType((2, 3), "f32")
+    broadcast = local("broadcast_in_dim", FULL, broadcast_dimensions=(1,), shape=FULL.shape)
+    cut = Slice(((0, ("x",)),))
+    body = counting((COUNT, bias, part), (broadcast, (1,)), (cut, (5,)), (local("add", part), (2, 6)), outputs=(1, 7))
+    (step,) = same(looped((COUNT, bias, part), body, 3), 3).steps
+    assert step.action.body == body
+    body = counting((COUNT, FULL, part), (cut, (1,)), (local("add", part), (2, 5)), outputs=(1, 6))
+    assert len(same(looped((COUNT, FULL, part), body, 3), 3).steps) == 2
 
 
 def test_nested_loops():

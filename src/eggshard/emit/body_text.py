@@ -225,7 +225,8 @@ class BodyText:
         """x, to be computed once for all its users.
 
         XLA expands optimization barriers before it fuses on CPUs; there x is what a conditional returns whose branch
-        is not known when it compiles. On one device, which has no partition id, one element is written over itself.
+        is not known when it compiles. Both branches return it as it is, one by a barrier, without which XLA would see
+        that they are equal. On one device, which has no partition id, one element is written over itself.
         """
         if self.platform != "cpu":
             return self.op("optimization_barrier", [x], x.type)
@@ -235,7 +236,7 @@ class BodyText:
         branch = self.unknown_zero()
         taken, other = self.region(), self.region()
         taken.end([x])
-        other.end([other.zeros(x.type)])
+        other.end([other.op("optimization_barrier", [x], x.type)])
         return self.op_with_regions("case", [branch], [taken, other], [x.type])[0]
 
     def unknown_zero(self) -> Value:

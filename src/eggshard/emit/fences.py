@@ -31,26 +31,33 @@ _CHEAP = frozenset({"compare", "convert", "is_finite"})
 def fenced(plan: StepPlan) -> frozenset[int]:
     """The values to compute once.
 
-    They are computed or put together, and have several users, not all in place; or their elements are chosen from
-    several arrays, and are read at other places.
+    They are computed or put together, and more elements of them are read than they have, not all in place; or their
+    elements are chosen from several arrays, and are read at other places.
     """
     joints = _joints(plan)
-    uses = Counter(plan.outputs)
+    elements = [type_.elements for type_ in plan.types]
+    #: Elements that all users together read; twice those that are put together again: each is tested for where it is.
+    read = Counter[int]()
+    for v in plan.outputs:
+        read[v] += elements[v]
     kept: set[int] = set()
     moved: set[int] = set()
+    joined: set[int] = set()
     for step in reversed(plan.steps):
         pieces, cut = _in_pieces(step), _cuts(plan, step)
         if pieces or (_computes(step) and not cut):
             # Where another value than a constant is chosen, even a single reader tests every element that it reads.
             chosen = isinstance(step.action, BoxSelect) and all(plan.types[v].rank for v in step.operands)
-            made = {v for v in step.results if plan.types[v].elements > 1 and (uses[v] > 1 or chosen)}
+            made = {v for v in step.results if elements[v] > 1 and (read[v] > elements[v] or chosen)}
             kept |= made & moved
         if _cuts_part(joints, step):
             continue
         for v in step.operands:
-            uses[v] += uses[step.results[0]] if cut else 2 if pieces else 1
+            again = 2 if pieces or (cut and step.results[0] in joined) else 1
+            read[v] += again * (read[step.results[0]] if cut else elements[v])
         if pieces or cut or isinstance(step.action, Crop | Resize) or _local(step, _MOVING):
             moved.update(step.operands)
+            joined.update(() if cut else step.operands)
     return frozenset(kept | _reshaped_updates(plan))
 
 

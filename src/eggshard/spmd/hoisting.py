@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from eggshard.costmodel.pricing import FREE_OPS
+from eggshard.ops import registry
 from eggshard.program.types import TensorType
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.control_steps import Loop
 from eggshard.steps.dependencies import needs_first
-from eggshard.steps.steps import Local, Step, StepPlan
+from eggshard.steps.steps import Local, Slice, Step, StepPlan
+from eggshard.steps.window_steps import Crop
 
 
 def hoisted(program: StepPlan) -> StepPlan:
@@ -22,8 +24,8 @@ def hoisted(program: StepPlan) -> StepPlan:
 
     Taken out are collectives and computations that depend on nothing but values that the loop carries unchanged, and
     what these are made of. A computation whose result is larger than its operands stays inside, unless a collective
-    needs it: a loop would carry the larger value. Steps with effects stay, and what the condition computes, which is
-    what back ends read trip counts from.
+    needs it: a loop would carry the larger value. A cut of a broadcast is larger than what was broadcast. Steps with
+    effects stay, and what the condition computes, which is what back ends read trip counts from.
     """
     if not any(isinstance(step.action, Loop) for step in program.steps):
         return program
@@ -84,15 +86,19 @@ def _move(
     Only collectives and what they need, unless ``computed``.
     """
     values = {program.inputs[i]: given[i] for i in unchanged}
-    known = set(values)
+    #: By value known ahead the bytes of which it is made without computing.
+    known = {v: program.types[v].bytes for v in values}
     makers: dict[int, Step] = {}
     out: list[Step] = []
     for step in program.steps:
-        if step.action.has_effects or not known.issuperset(step.operands):
+        if step.action.has_effects or not known.keys() >= set(step.operands):
             continue
-        known.update(step.results)
+        placed = _only_places(program, step)
+        read = sum(known[v] if placed else program.types[v].bytes for v in step.operands)
+        written = sum(program.types[v].bytes for v in step.results)
+        known.update((v, min(read, written) if placed else program.types[v].bytes) for v in step.results)
         makers.update(dict.fromkeys(step.results, step))
-        if step.action.messages or computed and _is_worth_carrying(program, step):
+        if step.action.messages or computed and written <= read and not _is_free(step):
             out.append(step)
     for step in out:
         for needed in _needed(step, makers, values):
@@ -106,12 +112,16 @@ def _move(
     return {v: values[v] for v in sorted(taken & used)}
 
 
-def _is_worth_carrying(program: StepPlan, step: Step) -> bool:
-    """Whether a local step computes something, of no more bytes than it is made of."""
-    if isinstance(step.action, Local) and step.action.name in FREE_OPS:
-        return False
-    read, made = (sum(program.types[v].bytes for v in values) for values in (step.operands, step.results))
-    return made <= read
+def _is_free(step: Step) -> bool:
+    return isinstance(step.action, Local) and step.action.name in FREE_OPS
+
+
+def _only_places(program: StepPlan, step: Step) -> bool:
+    """Whether a step renames, cuts or repeats elements, which compilers read in place."""
+    action = step.action
+    if isinstance(action, Local):
+        return _is_free(step) or registry.get(action.name).read_in_place
+    return isinstance(action, Slice) or isinstance(action, Crop) and action.cuts(program.types[step.operands[0]])
 
 
 def _needed(step: Step, makers: Mapping[int, Step], values: Collection[int]) -> list[Step]:
