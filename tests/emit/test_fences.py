@@ -60,7 +60,7 @@ def quarter(assembler: Assembler, value: int, start: int) -> int:
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_parts_that_do_not_overlap_are_read_once(joined: bool) -> None:
-    """As those of a recurrent cell's gates; put together again in another order each element is tested for its place."""
+    """As those of a recurrent cell's gates; put together in another order each element is tested for its place."""
     a = Assembler(Mesh({"x": 2}))
     level = pointwise(a, "tanh", a.input(ROW))
     parts = [quarter(a, level, start) for start in (2, 4, 6, 0)]
