@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from eggshard.emit.body_text import EMITTED, SCALAR, BodyText, Value, integers
+from eggshard.emit.carried_wraps import carrying_wraps, middle
 from eggshard.emit.double_buffers import Assembled, assembled, turns_of, written
 from eggshard.emit.fences import fenced, written_alone
 from eggshard.emit.indexed_text import IndexedText
@@ -75,15 +76,26 @@ class StepText(IndexedText):
         return [values[v] for v in plan.outputs]
 
     def _in_two_arrays(self, plan: StepPlan, step: Step, operands: Sequence[Value]) -> list[Value]:
-        """A loop by pairs of iterations, of which each writes into an array that the other reads; of others nothing.
+        """The results of a loop whose arrays alternate; nothing of other steps."""
+        turns = turns_of(plan, step) if self.platform == "cpu" else None
+        if turns is None or not isinstance(step.action, Loop):
+            return []
+        loop, wraps = carrying_wraps(step.action, turns)
+        if not (found := assembled(loop, turns)):
+            return []
+        operands = [self.emit(wraps[i], [x])[0] if i in wraps else x for i, x in enumerate(operands)]
+        made = self._by_turns(loop, turns, found, operands)
+        return [self.emit(middle(wraps[i]), [x])[0] if i in wraps else x for i, x in enumerate(made)]
+
+    def _by_turns(
+        self, loop: Loop, turns: int, found: Mapping[int, Assembled], operands: Sequence[Value]
+    ) -> list[Value]:
+        """A loop by pairs of iterations, of which each writes into an array that the other reads.
 
         Where the number of turns is odd the second iteration of the last pair is one too many: what is returned was
         kept from before it.
         """
-        turns = turns_of(plan, step) if self.platform == "cpu" else None
-        if turns is None or not isinstance(step.action, Loop) or not (found := assembled(step.action, turns)):
-            return []
-        body, count = step.action.body, len(operands)
+        body, count = loop.body, len(operands)
         others = [i for i in range(count) if i not in found] if turns % 2 else []
         second = [operands[i] for i in (*found, *others)]
         types = [SCALAR, *(x.type for x in (*operands, *second))]

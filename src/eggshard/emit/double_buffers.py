@@ -10,7 +10,7 @@ does, on two cores.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.emit.body_text import Value
@@ -53,8 +53,8 @@ def turns_of(plan: StepPlan, step: Step) -> int | None:
     loop = step.action
     if not isinstance(loop, Loop) or not step.operands:
         return None
-    start = _integer(_makers(plan).get(step.operands[0]))
-    compared, counted = (_makers(p).get(p.outputs[0]) for p in (loop.condition, loop.body))
+    start = _integer(makers_of(plan).get(step.operands[0]))
+    compared, counted = (makers_of(p).get(p.outputs[0]) for p in (loop.condition, loop.body))
     comparison = _local(compared, "compare")
     if start is None or comparison is None or _local(counted, "add") is None:
         return None
@@ -74,7 +74,7 @@ def assembled(loop: Loop, turns: int) -> dict[int, Assembled]:
     uses = Counter(body.outputs)
     for step in body.steps:
         uses.update(step.operands)
-    makers = _makers(body)
+    makers = makers_of(body)
     found = {}
     for place, (given, output) in enumerate(zip(body.inputs, body.outputs, strict=True)):
         one = _assembled(body, makers, uses, given, output)
@@ -101,7 +101,7 @@ def _assembled(
         low = _laid_at(body, step)
         if low is None:
             break
-        same = isinstance(step.action, BoxSelect) and _cut_from(body, makers, step.operands[1]) == (given, start)
+        same = isinstance(step.action, BoxSelect) and cut_from(body, makers, step.operands[1]) == (given, start)
         then.append(Laid(step, start, same))
         start, value = tuple(a + b for a, b in zip(start, low, strict=True)), step.operands[0]
     whole, held = (body.types[v].elements for v in (output, value))
@@ -127,10 +127,12 @@ def _laid_at(body: StepPlan, step: Step) -> tuple[int, ...] | None:
         low, high, interior = (pad.attributes[name] for name in
                                ("edge_padding_low", "edge_padding_high", "interior_padding"))
         return None if any(interior) or min((*low, *high), default=0) < 0 else tuple(low)
+    if wrap := _local(step, "wrap"):
+        return tuple(wrap.attributes["lhs"] if d == wrap.attributes["dimension"] else 0 for d in range(type_.rank))
     return None
 
 
-def _cut_from(body: StepPlan, makers: Mapping[int, Step], value: int) -> tuple[int, tuple[int, ...]]:
+def cut_from(body: StepPlan, makers: Mapping[int, Step], value: int) -> tuple[int, tuple[int, ...]]:
     """The value that another one is a box of, and where that begins."""
     start = [0] * body.types[value].rank
     while value in makers:
@@ -156,13 +158,15 @@ def _strips(body: StepPlan, step: Step, number: int) -> list[Strip] | None:
 
 
 class _Write(NamedTuple):
-    """A box of the array that is written over: all of it by a value, or a strip of a box where that says so."""
+    """A box of the array that is written over: all of it by a value, or a strip of a box where that says so; by what
+    stands so many places further along a dimension if ``shift`` is not 0."""
 
     start: tuple[int, ...]
     stop: tuple[int, ...]
     laid: Laid | None = None
     dim: int = 0
     strip: Strip | None = None
+    shift: int = 0
 
     @property
     def whole(self) -> bool:
@@ -192,10 +196,15 @@ def written(text: WindowText, body: StepPlan, one: Assembled, values: Mapping[in
     # What is written over later need not be written; nor what both arrays have held since the loop began.
     last = [w for i, w in enumerate(writes) if not any(v.whole and v.covers(w) for v in writes[i + 1 :])]
     kept = [w for w in last if not (w.same and w.whole and all(v is w or v.same or not v.meets(w) for v in last))]
-    for w in kept:
+    ends: dict[_Write, Value] = {}
+    for i, w in enumerate(kept):
+        if w.shift and w not in ends:
+            ends |= _ends(text, array, [v for v in kept[i:] if v.shift and v.laid is w.laid])
         if w.laid is None:
             corner = [text.integer(n) for n in w.start]
             array = text.dynamic_update_slice(array, values[one.value], corner)
+        elif w.shift:
+            array = text.dynamic_update_slice(array, ends[w], [text.integer(n) for n in w.start])
         elif w.strip is None:
             shape = tuple(b - a for a, b in zip(w.start, w.stop, strict=True))
             filled = text.broadcast(values[w.laid.step.operands[1]], shape)
@@ -207,6 +216,16 @@ def written(text: WindowText, body: StepPlan, one: Assembled, values: Mapping[in
     return array
 
 
+def _ends(text: WindowText, array: Value, writes: Sequence[_Write]) -> dict[_Write, Value]:
+    """What is written over the ends of an array, read elsewhere in it.
+
+    All of it is one value, which any of the writes waits for: else XLA:CPU would write into a copy of the array.
+    """
+    boxes = [[[n + w.shift * (d == w.dim) for d, n in enumerate(c)] for c in (w.start, w.stop)] for w in writes]
+    pieces = [text.slice(array, start, stop) for start, stop in boxes]
+    return dict(zip(writes, text.apart(text.fence(text.in_a_line(pieces)), pieces), strict=True))
+
+
 def _box(start: tuple[int, ...], shape: tuple[int, ...]) -> _Write:
     return _Write(start, tuple(a + n for a, n in zip(start, shape, strict=True)))
 
@@ -216,10 +235,10 @@ def _writes(body: StepPlan, laid: Laid) -> Iterator[_Write]:
     step, shape = laid.step, body.types[laid.step.results[0]].shape
     inner, whole = body.types[step.operands[0]].shape, _box(laid.start, shape)
 
-    def along(dim: int, start: int, stop: int, strip: Strip | None) -> _Write:
+    def along(dim: int, start: int, stop: int, strip: Strip | None = None, shift: int = 0) -> _Write:
         begins, ends = list(whole.start), list(whole.stop)
         begins[dim], ends[dim] = laid.start[dim] + start, laid.start[dim] + stop
-        return _Write(tuple(begins), tuple(ends), laid, dim, strip)
+        return _Write(tuple(begins), tuple(ends), laid, dim, strip, shift)
 
     if isinstance(step.action, BoxSelect):
         for number, (dim, *_) in enumerate(step.action.box):
@@ -229,10 +248,18 @@ def _writes(body: StepPlan, laid: Laid) -> Iterator[_Write]:
         for dim, low in enumerate(pad.attributes["edge_padding_low"]):
             for start, stop in ((0, low), (low + inner[dim], shape[dim])):
                 if start < stop:
-                    yield along(dim, start, stop, None)
+                    yield along(dim, start, stop)
+    elif wrap := _local(step, "wrap"):
+        dim, low, high = (wrap.attributes[name] for name in ("dimension", "lhs", "rhs"))
+        size = inner[dim]
+        if low:
+            yield along(dim, 0, low, shift=size)
+        if high:
+            yield along(dim, low + size, low + size + high, shift=-size)
 
 
-def _makers(plan: StepPlan) -> dict[int, Step]:
+def makers_of(plan: StepPlan) -> dict[int, Step]:
+    """The steps by which values are made."""
     return {v: step for step in plan.steps for v in step.results}
 
 
@@ -246,7 +273,7 @@ def _second(plan: StepPlan, step: Step | None) -> int | None:
     """The constant second operand of a step whose first one is the plan's first input."""
     if step is None or step.operands[0] != plan.inputs[0]:
         return None
-    return _integer(_makers(plan).get(step.operands[1]))
+    return _integer(makers_of(plan).get(step.operands[1]))
 
 
 def _integer(step: Step | None) -> int | None:

@@ -18,8 +18,10 @@ from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchang
 
 #: Ops that only cut.
 _CUTTING = frozenset({"dynamic_slice", "reverse", "slice"})
+#: Ops that put copies of their operand's ends beside it, or in another order.
+_TURNING = frozenset({"extend", "rotate", "wrap"})
 #: Ops that read their operand at other places than they write.
-_MOVING = _CUTTING | {"concatenate", "dynamic_update_slice", "pad"}
+_MOVING = _CUTTING | _TURNING | {"concatenate", "dynamic_update_slice", "pad"}
 #: Ops that write over a part of their first operand.
 _UPDATES = frozenset({"dynamic_update_slice", "update_slice"})
 #: Ops that compilers write with other dimensions of size 1.
@@ -47,7 +49,9 @@ def fenced(plan: StepPlan) -> frozenset[int]:
         pieces, cut = _in_pieces(step), _cuts(plan, step)
         if pieces or (_computes(step) and not cut):
             # Where another value than a constant is chosen, even a single reader tests every element that it reads.
-            chosen = isinstance(step.action, BoxSelect) and all(plan.types[v].rank for v in step.operands)
+            chosen = _local(step, _TURNING) or (
+                isinstance(step.action, BoxSelect) and all(plan.types[v].rank for v in step.operands)
+            )
             made = {v for v in step.results if elements[v] > 1 and (read[v] > elements[v] or chosen)}
             kept |= made & moved
         if _cuts_part(joints, step):

@@ -15,6 +15,7 @@ from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
 from eggshard.reshard.window_routes import bounding_window_of, contains, rewindowed
 from eggshard.selection.problem import Choice, Problem, Selection
+from eggshard.spmd.wrapping import wrapped
 from eggshard.steps.assemble import Assembler, Conversions
 from eggshard.steps.dependencies import needs_first
 from eggshard.steps.held import Held, Origin
@@ -92,7 +93,7 @@ class Decoder:
             placement = self._delivered_at(root, options)
             placements.append(placement)
             outputs.append(self._value(shard, cls, placement))
-        return self.assembler.build(outputs), tuple(placements)
+        return wrapped(self.assembler.build(outputs)), tuple(placements)
 
     def _delivered(self, root: Shard) -> Shard:
         """The shard behind a root, which may be one of several placements."""
