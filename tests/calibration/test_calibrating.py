@@ -70,7 +70,7 @@ def test_a_calibrated_machine_is_found_by_its_devices(monkeypatch, tmp_path: Pat
         small, large = (machine.seconds(StepInfo(kind, mesh, axes=("x",), group=8, wire_bytes=w, messages=1,
                                                  memory_bytes=w)) for w in (1e3, 1e8))
         assert 0 < small < large
-    assert machine.compute.like["exponential"] == "tanh" and machine.compute.like["concatenate"] == "rotate"
+    assert machine.compute.like["exponential"] == "tanh" and machine.compute.like["rotate"] == "wrap"
 
 
 def test_every_kind_is_measured_at_every_size_and_group() -> None:
@@ -78,7 +78,7 @@ def test_every_kind_is_measured_at_every_size_and_group() -> None:
     sent = {(s.kind, s.group, s.wire_bytes) for s in found if s.communicates}
     assert len(sent) == 7 * 3 * 2
     assert {s.op or s.kind for s in found if not s.communicates} == {
-        "add", "rotate", "tanh", "reduce", "fft", "dot_general", "convolution"}
+        "add", "wrap", "concatenate", "tanh", "reduce", "fft", "dot_general", "convolution"}
 
 
 def test_collectives_are_measured_with_and_without_copies() -> None:

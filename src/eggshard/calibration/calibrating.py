@@ -141,13 +141,13 @@ def _of_hosts(machine: Machine, devices: int) -> Machine:
                                     Level("network", network, algorithms=one, shared=True)))
 
 
-#: Ops that, as a rotation, test in which of several pieces an index lies.
-JOINING = ("concatenate", "extend", "wrap")
+#: Ops that, as a wrap-around, copy a value and put some of its elements beside it.
+TURNING = ("extend", "rotate")
 
 
 def _general(machine: Machine) -> Machine:
-    """What was not measured: bytes cost as additions', flops as products', functions as tanh, what joins arrays as a
-    rotation."""
+    """What was not measured: bytes cost as additions', flops as products', functions as tanh, rotations as
+    wrap-arounds."""
     ops = dict(machine.compute.ops)
     add, product = ops.get("add"), ops.get("dot_general")
     compute = machine.compute
@@ -155,6 +155,6 @@ def _general(machine: Machine) -> Machine:
         compute = replace(add, flops=(product or compute).flops)
     functions = [op for op in registry.names() if Traits.FUNCTION in registry.get(op).traits and op != "tanh"]
     like = {**({op: "tanh" for op in functions} if "tanh" in ops else {}),
-            **(dict.fromkeys(JOINING, "rotate") if "rotate" in ops else {}),
+            **(dict.fromkeys(TURNING, "wrap") if "wrap" in ops else {}),
             **({"convolution": "dot_general"} if product is not None else {})}
     return replace(machine, compute=replace(compute, ops=ops, like=like))

@@ -176,7 +176,8 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
         (side, side), (side // 2, 2 * side), (2 * side, side // 2), (side, narrow), (narrow, side))
     cases: list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = [
         (lambda b, x: b.tanh(x), (square,)),
-        (lambda b, x: b.op("rotate", x, dimension=1, amount=1), (square,)),
+        (lambda b, x: b.op("wrap", x, dimension=1, lhs=1, rhs=1), (square,)),
+        (lambda b, x, y: b.op("concatenate", x, y, dimension=1), (square, square)),
         (lambda b, x: b.sum(x, 0), (square,)),
         (lambda b, x: b.sum(x, 1), (square,)),
         (lambda b, x: b.op("fft", x, fft_type="RFFT", fft_length=x.shape[1:]), (square,)),
