@@ -22,6 +22,7 @@ from bench.peers import compile_text, kib
 from bench.programs import BenchProgram
 from eggshard.api import Plan
 from eggshard.costmodel import WireBytes
+from eggshard.emit.stablehlo import plan_text
 
 #: Families, and how many programs to draw of each besides its own.
 FAMILIES = {"training": 4, "dense": 8, "reshard": 8, "stencil": 8}
@@ -91,9 +92,9 @@ def under_limit(source: object) -> str:
     return "met" if sum(compiled_memory(within)) <= limit else "over, compiled"
 
 
-def compiled_memory(plan: Plan) -> tuple[int, int, int]:
-    """Temporaries, arguments and outputs of the compiled plan, per device."""
-    stats = compile_text(plan.to_stablehlo()).get_compiled_memory_stats()
+def compiled_memory(plan: Plan, platform: str = "") -> tuple[int, int, int]:
+    """Temporaries, arguments and outputs of the compiled plan, per device; of its text for a platform, or for all."""
+    stats = compile_text(plan_text(plan, platform)).get_compiled_memory_stats()
     return (
         stats.temp_size_in_bytes,
         stats.argument_size_in_bytes,

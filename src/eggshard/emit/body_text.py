@@ -39,6 +39,7 @@ class BodyText:
     """The lines of a body so far, on devices of a mesh. Channel ids are unique within it, counted from 1 or as given.
 
     tables: names for the long tables of the body, by their text, where the module around it defines attribute aliases.
+    identities: names of the functions that return a value as it is, by its type, which the module has to define.
     platform: what it is compiled for, as JAX spells it; empty: text for all of them, without fences. processes: how
     many the devices belong to.
     """
@@ -46,8 +47,10 @@ class BodyText:
     def __init__(
         self, mesh: Mesh, indent: str = "      ", channels: Iterator[int] | None = None,
         tables: dict[str, str] | None = None, platform: str = "", processes: int = 1,
+        identities: dict[TensorType, str] | None = None,
     ):
         self.mesh, self.indent, self.tables, self.platform, self.processes = mesh, indent, tables, platform, processes
+        self.identities = {} if identities is None else identities
         self.lines: list[str] = []
         #: Whether what is being written ends in memory of its own.
         self.in_place = False
@@ -224,20 +227,16 @@ class BodyText:
     def fence(self, x: Value) -> Value:
         """x, to be computed once for all its users.
 
-        XLA expands optimization barriers before it fuses on CPUs; there x is what a conditional returns whose branch
-        is not known when it compiles. Both branches return it as it is, one by a barrier, without which XLA would see
-        that they are equal. On one device, which has no partition id, one element is written over itself.
+        XLA expands optimization barriers before it fuses on CPUs. There x is what a function returns that is not to be
+        inlined.
         """
         if self.platform != "cpu":
             return self.op("optimization_barrier", [x], x.type)
-        if self.mesh.size == 1:
-            first = self.slice(x, (0,) * x.type.rank, (1,) * x.type.rank)
-            return self.dynamic_update_slice(x, first, [self.integer(0)] * x.type.rank)
-        branch = self.unknown_zero()
-        taken, other = self.region(), self.region()
-        taken.end([x])
-        other.end([other.op("optimization_barrier", [x], x.type)])
-        return self.op_with_regions("case", [branch], [taken, other], [x.type])[0]
+        name = self.identities.setdefault(x.type, f"identity{len(self.identities)}")
+        made = Value(self.fresh(), x.type)
+        attributes = f'callee = @{name}, mhlo.frontend_attributes = {{inlineable = "false"}}'
+        self.line(f'{made.name} = "func.call"({x.name}) {{{attributes}}} : {function_type([x.type], [x.type])}')
+        return made
 
     def unknown_zero(self) -> Value:
         """Zero on every device, which compilers do not know."""
@@ -248,7 +247,8 @@ class BodyText:
     def region(self) -> Self:
         """An empty body inside this one, with the same supply of names and channels."""
         inner = type(self)(
-            self.mesh, self.indent + "  ", tables=self.tables, platform=self.platform, processes=self.processes)
+            self.mesh, self.indent + "  ", tables=self.tables, platform=self.platform, processes=self.processes,
+            identities=self.identities)
         inner._names, inner._channels = self._names, self._channels
         return inner
 

@@ -155,27 +155,20 @@ class StepText(IndexedText):
 
     @EMITTED.handles(AllToAll)
     def _all_to_all(self, action: AllToAll, operands: Sequence[Value]) -> list[Value]:
-        (x,) = operands
-        if len(action.targets) == 1 and action.sources[0][1] == action.axes:
-            (split, _), (joined, _) = action.targets[0], action.sources[0]
-            return [self._blocks_exchanged(x, action.axes, split, joined)]
-        x = self._digits_in_front(x, action.targets)
-        return [self._digits_into(self._blocks_exchanged(x, action.axes), action.axes, action.sources)]
+        x = self._digits_in_front(operands[0], action.targets)
+        return [self._digits_into(self._exchange_blocks(x, action.axes), action.axes, action.sources)]
 
     @EMITTED.handles(CollectivePermute)
     def _permute(self, action: CollectivePermute, operands: Sequence[Value]) -> list[Value]:
         return [self.permute(operands[0], action.pairs)]
 
-    def _blocks_exchanged(self, x: Value, axes: tuple[str, ...], split: int = 0, joined: int = 0) -> Value:
-        """Block i of dimension ``split`` goes to group member i; in dimension ``joined`` block i came from it."""
-        count, shape = self.mesh.count(axes), list(x.type.shape)
-        shape[split] //= count
-        shape[joined] *= count
+    def _exchange_blocks(self, x: Value, axes: tuple[str, ...]) -> Value:
+        """Block i of the leading dimension goes to group member i; block i of the result comes from it."""
         attributes = (
-            f"split_dimension = {split} : i64, concat_dimension = {joined} : i64, split_count = {count} : i64, "
+            f"split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {x.type.shape[0]} : i64, "
             f"{self._group(axes)}"
         )
-        return self.op("all_to_all", [x], x.type.with_shape(tuple(shape)), attributes)
+        return self.op("all_to_all", [x], x.type, attributes)
 
     def _gather_along(self, x: Value, dim: int, axes: tuple[str, ...]) -> Value:
         """Concatenate the group's x along a dimension."""
@@ -189,7 +182,7 @@ class StepText(IndexedText):
         (x,) = operands
         if not monoids.reduced_by_collectives(action.monoid, x.type.dtype):
             blocks = self._digits_in_front(x, action.moves)
-            return [self._combine(self._blocks_exchanged(blocks, action.axes), action.monoid)]
+            return [self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)]
         dim, shape = action.moves[0][0], list(x.type.shape)
         if len(action.moves) > 1:
             x, dim = self._digits_in_front(x, action.moves), 0
@@ -227,7 +220,7 @@ class StepText(IndexedText):
             count = self.mesh.count(action.axes)
             size = -(-x.type.elements // count)
             blocks = self.reshape(self.resize(self.reshape(x, (x.type.elements,)), (count * size,)), (count, size))
-            part = self._combine(self._blocks_exchanged(blocks, action.axes), action.monoid)
+            part = self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)
             whole = self._gather_along(part, 0, action.axes)
             return self.reshape(self.resize(whole, (x.type.elements,)), x.type.shape)
         attributes = f"{self._group(action.axes)}, use_global_device_ids"

@@ -119,7 +119,10 @@ def module_text(
         returned = [Value(n, t) for n, t in zip(results, output_types, strict=True)]
     else:
         lines += body.lines
-    lines += [f"    func.return{_typed(returned)}", "  }", "}", ""]
+    lines += [f"    func.return{_typed(returned)}", "  }"]
+    for type_, function in body.identities.items():
+        lines += [f"  func.func private @{function}(%x: {type_}) -> {type_} {{", f"    func.return %x : {type_}", "  }"]
+    lines += ["}", ""]
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.control_steps import Loop
 from eggshard.steps.piece_steps import Exchange, Round
-from eggshard.steps.steps import AllToAll, Local
+from eggshard.steps.steps import AllReduce, AllToAll, Local
 
 B = es.ProgramBuilder
 
@@ -167,3 +167,13 @@ def test_strips_take_less_memory_compiled_as_predicted() -> None:
     mined = replace(plan, device_program=in_strips(band, 4))
     assert compiled_memory(mined)[0] < compiled_memory(plan)[0] / 2
     assert abs(mined.memory.temporaries - compiled_memory(mined)[0]) < 1024
+
+
+def test_what_is_summed_together_is_cut_along_what_all_of_it_has() -> None:
+    """Sums of several shapes in one step: of other ranks, and of scalars."""
+    mesh, action = Mesh({"x": 4}), AllReduce(("x",), "add")
+    matrix, vector, scalar = (TensorType(shape, "f32") for shape in ((8, 4), (8,), ()))
+    (line,) = lines(mesh, action, (matrix, vector), (matrix, vector))
+    assert line.results == (Strip(0, 1, 8),) * 2
+    assert not lines(mesh, action, (vector, scalar), (vector, scalar))
+    assert not lines(mesh, action, (matrix, TensorType((2,), "f32")), (matrix, TensorType((2,), "f32")))

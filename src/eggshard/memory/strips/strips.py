@@ -206,7 +206,7 @@ def _kept(operands: Types, results: Types, but: Sequence[int]) -> Iterator[Line]
     for d, n in enumerate(results[0].shape):
         if d not in but:
             strip = Strip(d, 1, n)
-            if all(not t.rank or t.shape[d] == n for t in (*operands, *results)):
+            if all(t.shape[d : d + 1] == (n,) for t in (*(t for t in operands if t.rank), *results)):
                 yield Line(tuple(strip if t.rank else None for t in operands), (strip,) * len(results))
 
 

@@ -8,7 +8,7 @@ kernels of a loop's or branch's body come before it, one by one, so that inside 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.memory.xla_cpu.fusion import fused
@@ -141,7 +141,7 @@ def _in_pieces(graph: Graph, buffers: dict[int, Buffer], kept: list[Buffer]) -> 
 def _over_inputs(
     graph: Graph, reads: Reads, at: dict[int, int], last: dict[int, int], carried: Sequence[int]
 ) -> set[int]:
-    """The outputs of a loop's body that are written over the inputs that they replace."""
+    """The outputs of a loop's body that are written over the inputs that they replace, and what becomes them there."""
     found = set()
     for k in carried:
         n, out = graph.inputs[k], graph.base(graph.outputs[k])
@@ -149,7 +149,23 @@ def _over_inputs(
             dead = last.get(n, -1)
             if at[out] > dead or (at[out] == dead and n in reads[out] and _writes_over(graph, reads, out, n)):
                 found.add(out)
+            found.update(_updates(graph, at, last, n, out))
     return found
+
+
+def _updates(graph: Graph, at: Mapping[int, int], last: Mapping[int, int], n: int, out: int) -> list[int]:
+    """The updates that lead in place from an input to an output, if there are no others between."""
+    found = [out]
+    while graph.nodes[found[-1]].kind is Kind.UPDATE:
+        operand = graph.base(graph.nodes[found[-1]].operands[0])
+        if last.get(operand, -1) > at[found[-1]]:
+            break
+        if operand == n:
+            return found
+        if operand not in at:
+            break
+        found.append(operand)
+    return []
 
 
 def _writes_over(graph: Graph, reads: Reads, n: int, operand: int) -> bool:
