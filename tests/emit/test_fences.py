@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,18 @@ def test_levels_are_computed_once(count: int, loops: bool) -> None:
     widened = (64 + 2 * 8) / 64  # eight rows of halos at most are computed twice
     assert flops < 1.3 * widened * 10 * count * 64 * 64
     np.testing.assert_allclose(compiled(u), run(jnp.ones((512, 64))), rtol=1e-5)
+
+
+@pytest.mark.parametrize("after", [lambda a: a, lambda a: 2 * a, jnp.fft.fft])
+def test_transforms_are_in_row_major_order(after: Callable[[Any], Any]) -> None:
+    """What is gathered along an inner dimension is not."""
+    mesh = jax.make_mesh((2, 4), ("x", "y"))
+    rows, everywhere = (jax.sharding.NamedSharding(mesh, jax.P(*spec)) for spec in ((None, "x", None), ()))
+    a = np.random.default_rng(0).standard_normal((16, 4, 8)).astype(np.complex64)
+    run = lambda a: after(jnp.fft.fft(a))  # noqa: E731
+    plan = es.optimize(jax.jit(run, in_shardings=rows, out_shardings=everywhere).lower(a))
+    assert plan.collectives == {"all-gather": 1}
+    np.testing.assert_allclose(plan.to_jax()(a), run(a), rtol=1e-5, atol=1e-5)
 
 
 def test_one_device_is_fenced_alike() -> None:

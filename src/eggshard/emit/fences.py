@@ -34,7 +34,7 @@ def fenced(plan: StepPlan) -> frozenset[int]:
     """The values to compute once.
 
     They are computed or put together, and more elements of them are read than they have, not all in place; or their
-    elements are chosen from several arrays, and are read at other places.
+    elements are chosen from several arrays, and are read at other places. And what XLA gets wrong where it is fused.
     """
     joints = _joints(plan)
     elements = [type_.elements for type_ in plan.types]
@@ -62,7 +62,7 @@ def fenced(plan: StepPlan) -> frozenset[int]:
         if pieces or cut or isinstance(step.action, Crop | Resize) or _local(step, _MOVING):
             moved.update(step.operands)
             joined.update(() if cut else step.operands)
-    return frozenset(kept | _reshaped_updates(plan))
+    return frozenset(kept | _reshaped_updates(plan) | _transformed(plan))
 
 
 def written_alone(plan: StepPlan, kept: Set[int]) -> frozenset[int]:
@@ -90,6 +90,15 @@ def _reshaped_updates(plan: StepPlan) -> set[int]:
         return set()
     maker = {v: step for step in plan.steps if not step.action.messages for v in step.results}
     return {v for step in updates if _reads(maker, step.operands[1], step.operands[0]) for v in step.results}
+
+
+def _transformed(plan: StepPlan) -> set[int]:
+    """Results of Fourier transforms.
+
+    XLA:CPU lays out what is gathered along an inner dimension with that in front, and with it the transform that it is
+    made by, which has to be in row-major order: a RET_CHECK of JAX 0.10.2.
+    """
+    return {v for step in plan.steps if _local(step, {"fft"}) for v in step.results}
 
 
 def _reads(maker: Mapping[int, Step], value: int, source: int) -> bool:
