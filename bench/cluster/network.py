@@ -142,9 +142,14 @@ def _path() -> str:
 
 @contextlib.contextmanager
 def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
-    """A context in which these signals end the process by SystemExit, so that contexts within it are left."""
+    """A context in which the first of these signals ends the process by SystemExit, so that contexts within it are left.
+
+    Those that follow are ignored: they would interrupt what is removed then.
+    """
 
     def leave(number: int, _: object) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     before = {number: signal.signal(number, leave) for number in signals}

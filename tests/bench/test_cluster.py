@@ -121,6 +121,17 @@ def test_a_program_on_two_hosts(tmp_path: Path) -> None:
     assert not set(net.hosts) & set(network.present())
 
 
+def test_a_second_signal_does_not_interrupt_what_is_removed() -> None:
+    removed = []
+    with pytest.raises(SystemExit), network.interrupted_by(signal.SIGUSR1):
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            signal.raise_signal(signal.SIGUSR1)
+            removed.append("all")
+    assert removed == ["all"] and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+
+
 @needs_network
 def test_a_killed_process_leaves_nothing() -> None:
     script = ("import signal, time\nfrom bench.cluster.network import *\n"
