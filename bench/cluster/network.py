@@ -142,7 +142,7 @@ def _path() -> str:
 
 @contextlib.contextmanager
 def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
-    """A context in which the first of these signals ends the process by SystemExit, so that contexts within it are left.
+    """A context in which the first of these signals raises SystemExit, so that contexts within it are left.
 
     Those that follow are ignored: they would interrupt what is removed then.
     """
