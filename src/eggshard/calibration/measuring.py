@@ -1,14 +1,15 @@
 """Timing of steps on the devices present, by JAX, in device programs as plans contain them.
 
-One program runs a step several times in a row, on separate operands and into separate results, and another runs it
-once; the difference is the time of the other runs, without the overhead of a call. Results are fresh memory, as in a
-plan, where a loop on the device would reuse it. Where devices are of several processes, a step takes as long as on the
+One program runs copies of a step in a loop, each on operands and into results of its own, and is told how often. The
+difference between calls that run it more and less often is the time of the steps between them: a call itself, its
+arguments and its results cost the same in both. Where devices are of several processes, a step takes as long as on the
 slowest, which all of them are told: what they time next must be the same. All cases are timed in turn over several
 rounds, which spreads noise from other load over all of them. Other load only adds to a time, so the least one counts.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,32 +20,34 @@ import numpy as np
 from eggshard.calibration.samples import Sample
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.costmodel.table import Measured
-from eggshard.program.attributes import Attributes
+from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.types import TensorType, numpy_dtype
-from eggshard.steps.steps import Local, Step, StepPlan
+from eggshard.steps.control_steps import Loop
+from eggshard.steps.steps import Action, Local, Step, StepPlan
 
-#: Times that a step runs more in the longer program, at first and at most; bytes of all its operands and results there.
-_FIRST, _MOST, _BYTES = 4, 64, 1 << 28
+#: Copies of a step in a loop's body at most, and the bytes of all their operands and results there.
+_COPIES, _BYTES = 4, 1 << 28
 #: Calls that tell how long a program takes, about.
 _CALLS = 2
-#: Seconds that one timing takes at least, and, where a step allows, at most.
-_SPAN, _LONG = 4e-3, 50e-3
+#: Trips of a loop at most, and the seconds that more trips take at least than none, unless one trip takes as long.
+_MOST, _SPAN = 1 << 14, 5e-3
 #: Times that a case without a time is timed again.
 _TRIES = 4
 
 
 @dataclass
 class Case:
-    """One step to time, in two programs: once, and ``copies`` times more.
+    """One step to time, in a program that runs ``copies`` of it in each trip of a loop.
 
-    once, more: seconds of each call of either.
+    program: seconds of a call with so many trips. trips: of the calls that take longer. none, more: seconds of calls
+    without a trip, and with these.
     """
 
     sample: Sample
-    copies: int = 0
-    programs: tuple[Callable[[], float], Callable[[], float]] | None = None
-    calls: int = 1
-    once: list[float] = field(default_factory=list)
+    copies: int = 1
+    program: Callable[[int], float] = lambda trips: 0.0
+    trips: int = 1
+    none: list[float] = field(default_factory=list)
     more: list[float] = field(default_factory=list)
 
     @property
@@ -52,15 +55,14 @@ class Case:
         return self.sample.step
 
     def time(self) -> None:
-        """Call both programs some times."""
-        assert self.programs is not None
-        for program, times in zip(self.programs, (self.once, self.more), strict=True):
-            times += [program() for _ in range(self.calls)]
+        """Call the program without a trip, and with many."""
+        self.none.append(self.program(0))
+        self.more.append(self.program(self.trips))
 
     @property
     def seconds(self) -> float:
         """Seconds of one step; 0 or less where other load hides them."""
-        return (min(self.more) - min(self.once)) / (self.copies * self.sample.fused)
+        return (min(self.more) - min(self.none)) / (self.trips * self.copies * self.sample.fused)
 
     @property
     def noise(self) -> float:
@@ -102,21 +104,13 @@ def measure(
 
 
 def _prepare(case: Case, devices: Sequence[Any], arrays: dict[Any, Any]) -> None:
-    """Compile both programs of a case. The longer one runs a step so often that it takes twice as long as the other:
-    what a call costs besides its steps varies, and would hide a step that takes less."""
-    once = _program(case.sample, 1, devices, arrays)
-    least = min(once() for _ in range(_CALLS))
+    """Compile a case's program, and find how many trips take long enough to be told from none."""
     held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
-    most = max(1, min(_MOST, _BYTES // held))
-    case.copies = max(1, min(_FIRST, most, int(_LONG / max(least, 1e-6))))
-    while True:
-        more = _program(case.sample, 1 + case.copies, devices, arrays)
-        took = min(more() for _ in range(_CALLS))
-        if case.copies >= most or took >= min(2 * least, _LONG):
-            break
-        case.copies = min(most, _FIRST * case.copies)
-    case.programs = (once, more)
-    case.calls = max(1, min(8, round(_SPAN / max(took, 1e-6))))
+    case.copies = max(1, min(_COPIES, _BYTES // held))
+    case.program = _program(case.sample, case.copies, devices, arrays)
+    none = min(case.program(0) for _ in range(_CALLS))
+    while (took := min(case.program(case.trips) for _ in range(_CALLS)) - none) < _SPAN and case.trips < _MOST:
+        case.trips = min(_MOST, max(2, min(16, math.ceil(_SPAN / max(took, 1e-6)))) * case.trips)
 
 
 def rounds(repeats: int) -> int:
@@ -124,35 +118,51 @@ def rounds(repeats: int) -> int:
     return repeats + 1
 
 
-def repeated(sample: Sample, times: int) -> StepPlan:
-    """A device program that takes a step some times, each after the one before, on operands of its own."""
-    types: list[TensorType] = []
+def looped(sample: Sample, copies: int) -> StepPlan:
+    """A device program that takes copies of a step in each trip of a loop, each after the one before.
 
-    def values(of: Sequence[TensorType]) -> tuple[int, ...]:
-        types.extend(of)
-        return tuple(range(len(types) - len(of), len(types)))
+    Inputs: where the loop's counter starts and where it ends, the operands and first results of each copy. Outputs: the
+    last results of each copy.
+    """
+    count, held = TensorType((), "i32"), (*sample.operands, *sample.results)
+    carried = (count, count, *held * copies)
+    inputs = tuple(range(len(carried)))
+    compared = Local("compare", Attributes(comparison_direction="LT", compare_type="SIGNED"), (TensorType((), "i1"),))
+    condition = StepPlan(sample.mesh, inputs, (Step(compared, (0, 1), (len(carried),)),), (len(carried),),
+                         (*carried, *compared.result_types))
+    types, steps = list(carried), []
 
-    operands = [values(sample.operands) for _ in range(times)]
-    inputs = tuple(range(len(types)))
-    steps: list[Step] = []
-    outputs: list[int] = []
-    for own in operands:
-        if outputs:  # a barrier, so that no two of them are made one
-            last = outputs[-len(sample.results):]
-            held = [types[v] for v in (*own, *last)]
-            after = values(held)
-            steps.append(Step(Local("optimization_barrier", Attributes({}), tuple(held)), (*own, *last), after))
-            own = after[: len(own)]
+    def step(action: Action, *operands: int) -> tuple[int, ...]:
+        made = action.result(sample.mesh, tuple(types[v] for v in operands))
+        types.extend(made)
+        results = tuple(range(len(types) - len(made), len(types)))
+        steps.append(Step(action, operands, results))
+        return results
+
+    (one,) = step(Local("constant", Attributes(value=Literal(np.int32(1))), (count,)))
+    yielded = [*step(Local("add", Attributes({}), (count,)), 0, one), 1]
+    last = inputs[-len(sample.results):]
+    for first in range(2, len(carried), len(held)):
+        own = inputs[first:first + len(sample.operands)]
+        waited = tuple(types[v] for v in (*own, *last))
+        after = step(Local("optimization_barrier", Attributes({}), waited), *own, *last)[:len(own)]
+        yielded += after
         for _ in range(sample.fused):
-            results = values(sample.results)
-            steps.append(Step(sample.action, own, results))
-            own = (*results, *own[len(results):])
-        outputs += results
-    return StepPlan(sample.mesh, inputs, tuple(steps), tuple(outputs), tuple(types))
+            last = step(sample.action, *after)
+            after = (*last, *after[len(last):])
+        yielded += last
+    body = StepPlan(sample.mesh, inputs, tuple(steps), tuple(yielded), tuple(types))
+    ends = tuple(range(len(carried), 2 * len(carried)))
+    results = tuple(v for first in range(2, len(carried), len(held))
+                    for v in ends[first + len(sample.operands):first + len(held)])
+    return StepPlan(sample.mesh, inputs, (Step(Loop(condition, body), inputs, ends),), results, carried * 2)
 
 
-def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any, Any]) -> Callable[[], float]:
-    """A compiled program of a step, once called; a call answers its seconds. known: the arrays that programs share."""
+def _program(sample: Sample, copies: int, devices: Sequence[Any], known: dict[Any, Any]) -> Callable[[int], float]:
+    """A compiled program of copies of a step, once called; a call with so many trips answers its seconds.
+
+    known: the arrays that programs share.
+    """
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -160,7 +170,7 @@ def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any
     from eggshard.emit.stablehlo import module_text
     from eggshard.program.placement import place
 
-    plan, axes = repeated(sample, times), tuple(sample.mesh.axes)
+    plan, axes = looped(sample, copies), tuple(sample.mesh.axes)
     mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(sample.mesh.axes.values())), axes)
 
     def whole(values: Sequence[int]) -> tuple[list[TensorType], list[Any], list[Any]]:
@@ -177,19 +187,20 @@ def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any
 
     module = DeviceModule("main", text, len(devices), tuple(inputs), tuple(outputs), (), (None,) * len(outputs))
     function = jax.jit(lambda *arrays: call_module(module, arrays), in_shardings=tuple(at), out_shardings=to)
-    keys = [(mesh, t, inputs[:i].count(t)) for i, t in enumerate(inputs)]
-    for key, sharding in zip(keys, at, strict=True):
+    keys = [(mesh, t, inputs[2:i].count(t)) for i, t in enumerate(inputs[2:], 2)]
+    for key, sharding in zip(keys, at[2:], strict=True):
         if key not in known:
             ones = np.ones(key[1].shape, numpy_dtype(key[1].dtype))
             known[key] = jax.make_array_from_callback(ones.shape, sharding, lambda at, ones=ones: ones[at])
     arrays = [known[key] for key in keys]
 
-    def call() -> float:
+    def call(trips: int) -> float:
+        ends = np.int32(0), np.int32(trips)
         began = time.perf_counter()
-        jax.block_until_ready(function(*arrays))
+        jax.block_until_ready(function(*ends, *arrays))
         return slowest(time.perf_counter() - began)
 
-    call()
+    call(1)
     return call
 
 
