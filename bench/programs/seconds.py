@@ -82,6 +82,12 @@ def residual_network(x: Array, *weights: Array) -> Array:
     return jnp.mean(x, (1, 2)) @ weights[-1]
 
 
+def scanned_residual_network(x: Array, stem: Array, first: Array, second: Array, last: Array) -> Array:
+    """A residual network whose blocks are scanned: their weights are stacked."""
+    x, _ = lax.scan(lambda x, block: (residual(x, *block), None), convolved(x, stem), (first, second))
+    return jnp.mean(x, (1, 2)) @ last
+
+
 def classified(
     function: Callable[..., Array], summed: Callable[[Weights], Weights] = lambda gradients: gradients
 ) -> Callable[..., Any]:
@@ -139,6 +145,7 @@ def _dense() -> dict[str, _Row]:
     )
     images, labels = "64x32x32x16: x - - -", "int32 64: x"
     filters = ("3x3x16x32: - - - -", *("3x3x32x32: - - - -",) * 8, "32x16: - -")
+    blocks = ("3x3x16x32: - - - -", *("4x3x3x32x32: - - - - -",) * 2, "32x16: - -")
     vit = ("192x256: - -", *whole * 4, "256x16: - -")
     experts = ("256x8: - -", "8x256x512: x - -", "8x512x256: x - -")
     mlp = stacked(mlp_layer, 1)
@@ -163,6 +170,12 @@ def _dense() -> dict[str, _Row]:
             "x - -",
         ),
         "residual network": ("8", (images, labels, *filters), classified(residual_network), specs(filters)),
+        "residual network, scanned": (
+            "8",
+            (images, labels, *blocks),
+            classified(scanned_residual_network),
+            specs(blocks),
+        ),
         "vision transformer": (
             "8",
             ("32x64x64x3: x - - -", "int32 32: x", *vit),

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from eggshard.calibration.calibrating import calibrate
-from eggshard.calibration.measuring import Case, Timings, measure, repeated
+from eggshard.calibration.measuring import Case, Timings, looped, measure
 from eggshard.calibration.samples import Sample, samples
 from eggshard.cli import app
 from eggshard.costmodel import Machine, StepInfo, detect, load, preset
@@ -16,6 +17,8 @@ from eggshard.errors import CostModelError, EggshardWarning
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import replicated
 from eggshard.program.types import TensorType
+from eggshard.simulate.simulator import run
+from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import AllReduce
 
 
@@ -46,11 +49,11 @@ def test_other_load_is_warned_of(monkeypatch) -> None:
 
 def test_other_load_adds_to_times_and_the_least_count() -> None:
     (sample,) = [s for s in samples(8, (1 << 10,), (8,)) if s.step.op == "tanh"]
-    once, more = iter([2.0, 1.0, 9.0]), iter([5.0, 12.0, 6.0])
-    case = Case(sample, copies=2, programs=(lambda: next(once), lambda: next(more)))
+    seconds = {0: iter([2.0, 1.0, 9.0]), 10: iter([5.0, 12.0, 6.0])}
+    case = Case(sample, copies=2, program=lambda trips: next(seconds[trips]), trips=10)
     for _ in range(3):
         case.time()
-    assert case.seconds == (5.0 - 1.0) / 2
+    assert case.seconds == (5.0 - 1.0) / (2 * 10)
     assert case.noise == 6.0 / 5.0
 
 
@@ -91,13 +94,27 @@ def test_collectives_are_measured_with_and_without_copies() -> None:
 
 @pytest.mark.parametrize("sample", [s for s in samples(8, (1 << 10,), (4,))], ids=lambda s: s.step.op or s.step.kind)
 def test_samples_are_steps_that_plans_may_have(sample: Sample) -> None:
-    """One after the other, on operands of their own, all results to be seen."""
-    plan = repeated(sample, 3)
-    assert len(plan.inputs) == 3 * len(sample.operands) and len(plan.outputs) == 3 * len(sample.results)
-    assert sum(step.action == sample.action for step in plan.steps) == 3 * sample.fused
+    """One after the other in a loop, each on operands and into results of its own, all results to be seen."""
+    plan = looped(sample, 3)
+    own = len(sample.operands) + len(sample.results)
+    assert len(plan.inputs) == 2 + 3 * own
+    assert len(plan.outputs) == 3 * len(sample.results)
+    (step,) = plan.steps
+    assert isinstance(step.action, Loop)
+    assert sum(each.action == sample.action for each in step.action.body.steps) == 3 * sample.fused
     given, made = ([plan.types[v] for v in values] for values in (plan.inputs, plan.outputs))
     text = module_text(plan, given, [replicated(t.shape) for t in given], made, [replicated(t.shape) for t in made])
-    assert text.count("optimization_barrier") == 2
+    assert text.count("optimization_barrier") == 3
+
+
+def test_loops_run_as_often_as_they_are_told() -> None:
+    sample = Sample(Mesh({"x": 8}), AllReduce(("x",), "add"), (TensorType((4,), "f32"),))
+    plan = looped(sample, 2)
+    count, x, r = np.int32(0), np.ones((4,), np.float32), np.zeros((4,), np.float32)
+    for trips, wanted in ((0, 0), (1, 8), (5, 8)):
+        given = [count, np.int32(trips), x, r, x, r]
+        outputs = run(plan, [np.stack([array] * 8) for array in given])
+        assert all((output == wanted).all() for output in outputs)
 
 
 def test_steps_take_time_on_devices() -> None:

@@ -52,6 +52,8 @@ class BodyText:
         self.mesh, self.indent, self.tables, self.platform, self.processes = mesh, indent, tables, platform, processes
         self.identities = {} if identities is None else identities
         self.lines: list[str] = []
+        #: Whether this is a region of an op.
+        self.nested = False
         #: Whether what is being written ends in memory of its own.
         self.in_place = False
         self._names, self._channels = count(), channels or count(1)
@@ -249,6 +251,7 @@ class BodyText:
         inner = type(self)(
             self.mesh, self.indent + "  ", tables=self.tables, platform=self.platform, processes=self.processes,
             identities=self.identities)
+        inner.nested = True
         inner._names, inner._channels = self._names, self._channels
         return inner
 

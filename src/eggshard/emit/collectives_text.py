@@ -10,6 +10,7 @@ import numpy as np
 
 from eggshard.emit.body_text import EMITTED, SCALAR, BodyText, Value, integers
 from eggshard.emit.carried_wraps import carrying_wraps, middle
+from eggshard.emit.convolution_text import features_last
 from eggshard.emit.double_buffers import Assembled, assembled, turns_of, written
 from eggshard.emit.fences import fenced, written_alone
 from eggshard.emit.indexed_text import IndexedText
@@ -132,6 +133,8 @@ class StepText(IndexedText):
 
     @EMITTED.handles(Local)
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
+        if action.name == "convolution" and self.nested and self.platform == "cpu":
+            return features_last(self, action, operands)
         return self.local(action, operands)
 
     @EMITTED.handles(Slice)
