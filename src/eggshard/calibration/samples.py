@@ -28,8 +28,8 @@ from eggshard.steps.window_steps import HaloExchange
 
 #: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
 SIZES, HOST_SIZES = (tuple(1 << p for p in powers) for powers in (range(12, 29, 4), range(12, 22, 3)))
-#: Element-wise ops that kernels in plans have, about.
-_FUSED = 16
+#: Element-wise ops that kernels in plans have, about: more in field codes, where they take memory's time up to eight.
+_FUSED = 4
 #: Products in a batch of them, as attention has.
 _HEADS = 8
 #: Rows and columns of the largest matrices multiplied.
@@ -186,6 +186,8 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
         cases += [(lambda b, x, y: b.dot(x, y), shapes) for shapes in (
             (square, square), (deep, wide), (wide, deep), (square, tall), (flat, square),
             ((_HEADS, side // 4, narrow), (_HEADS, narrow, side // 4)))]
+        # The gradients of both factors, whose compilers may have to transpose one.
+        cases += [(lambda b, x, y, dim=dim: b.dot_general(x, y, ((dim,), (dim,))), (square, square)) for dim in (0, 1)]
         few, some, many = ((max(1, elements // (_IMAGE * _IMAGE * features)), _IMAGE, _IMAGE, features)
                            for features in (8, 16, 32))
         cases += [
