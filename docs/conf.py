@@ -1,12 +1,17 @@
 """The manual's settings: Markdown through MyST, the reference from docstrings."""
 
+import sys
+from pathlib import Path
+
 import eggshard
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "eggshard"
 author = "The eggshard contributors"
 release = eggshard.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "parameter_lists"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"eggshard {release}"
