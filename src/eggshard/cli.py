@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eggshard.calibration import command as cli_calibrate
-from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingError
+from eggshard.errors import ConfigError, EggshardError, MeshError, ProgramError, ShardingError
 from eggshard.version import __version__
 
 if TYPE_CHECKING:
     from eggshard.api import Plan
+    from eggshard.plan.plan_cache import PlanCache
     from eggshard.program.mesh import Mesh
 
 app = typer.Typer(no_args_is_help=True, help="Plan sharded tensor programs.", pretty_exceptions_enable=False)
@@ -257,6 +258,56 @@ def layouts(
 
 
 app.command(name="calibrate")(cli_calibrate.calibrate)
+
+
+plans = typer.Typer(no_args_is_help=True, help="Look after the plans that are kept on disk (EGGSHARD_PLAN_CACHE).")
+app.add_typer(plans, name="cache")
+Folder = Annotated[Path | None, typer.Option("--folder", help="Of the plans; by default that of EGGSHARD_PLAN_CACHE.")]
+
+
+def _cache(folder: Path | None) -> PlanCache:
+    """The cache in a folder, by default the configured one; ConfigError where there is none."""
+    from eggshard.plan.plan_cache import PlanCache
+    from eggshard.settings import config
+
+    found = PlanCache.configured() if folder is None else PlanCache(folder, config.plan_cache_bytes)
+    if found is None:
+        raise ConfigError("no plans are kept: set EGGSHARD_PLAN_CACHE to a folder, or give one with --folder")
+    return found
+
+
+@plans.command(name="list")
+def list_plans(folder: Folder = None) -> None:
+    """List the plans that are kept, those used last first."""
+    from datetime import datetime
+
+    kept = _cache(folder).plans()
+    for each in kept:
+        typer.echo(f"{each.key[:16]}  {each.bytes:>10}  {datetime.fromtimestamp(each.used):%Y-%m-%d %H:%M}")
+    typer.echo(f"{len(kept)} plans, {sum(each.bytes for each in kept)} bytes")
+
+
+@plans.command()
+def prune(
+    folder: Folder = None,
+    size: Annotated[str | None, typer.Option(
+        "--size", help="What is left takes no more, e.g. 100MiB, or 0; by default EGGSHARD_PLAN_CACHE_BYTES.")] = None,
+) -> None:
+    """Remove the plans that were not used for longest."""
+    removed = _cache(folder).prune(None if size is None else parse_size(size))
+    typer.echo(f"{len(removed)} plans removed, {sum(each.bytes for each in removed)} bytes")
+
+
+@plans.command()
+def verify(folder: Folder = None) -> None:
+    """Read all plans that are kept; exit status 1 where one is not as it was written."""
+    found = list(_cache(folder).verify())
+    bad = [(kept, wrong) for kept, wrong in found if wrong]
+    for kept, wrong in bad:
+        typer.echo(f"{kept.path}: {wrong}")
+    typer.echo(f"{len(found) - len(bad)} of {len(found)} plans are as they were written")
+    if bad:
+        raise typer.Exit(1)
 
 
 @app.command()

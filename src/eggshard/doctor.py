@@ -28,7 +28,7 @@ _VARIABLES = (*map(variable, OPTIONS), UNTRIED, "XLA_FLAGS", "JAX_PLATFORMS", "X
 def examination() -> str:
     """The findings as a table: what was looked at, what was found, and the remedy where something is wrong."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for row in (*_packages(), *_devices(), *_variables()):
+    for row in (*_packages(), *_devices(), *_plans(), *_variables()):
         table.add_row(*map(escape, row))
     return render(table)
 
@@ -74,6 +74,17 @@ def _devices() -> Iterator[tuple[str, str, str]]:
         yield "calibration", f"{path}: {when}", "" if path.is_file() else "eggshard calibrate"
     kept = sorted(machines_folder().glob("*.toml"))
     yield "machines", f"{len(kept)} in {machines_folder()}", ""
+
+
+def _plans() -> Iterator[tuple[str, str, str]]:
+    from eggshard.plan.plan_cache import PlanCache
+
+    cache = PlanCache.configured()
+    if cache is None:
+        yield "plan cache", "none", "EGGSHARD_PLAN_CACHE names a folder"
+    else:
+        plans = cache.plans()
+        yield "plan cache", f"{len(plans)} plans, {sum(p.bytes for p in plans)} bytes in {cache.folder}", ""
 
 
 def _present() -> list[Any]:

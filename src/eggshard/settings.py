@@ -55,6 +55,12 @@ OPTIONS: Mapping[str, Option] = {
     "guard": Option(
         False, "whether eggshard.jit compares its plans with XLA's programs and runs the better: True or False", _flag,
         lambda value: isinstance(value, bool)),
+    "plan_cache": Option(
+        None, "a folder where plans are kept for later processes; None to keep none",
+        str, lambda value: value is None or isinstance(value, (str, os.PathLike))),
+    "plan_cache_bytes": Option(
+        1 << 30, "the bytes that kept plans may take, of which those not used for longest go: a number of at least 0",
+        int, lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0),
 }
 
 

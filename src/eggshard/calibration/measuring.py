@@ -139,7 +139,7 @@ def looped(sample: Sample, copies: int) -> StepPlan:
         steps.append(Step(action, operands, results))
         return results
 
-    (one,) = step(Local("constant", Attributes(value=Literal(np.int32(1))), (count,)))
+    (one,) = step(Local("constant", Attributes(value=Literal(np.array(1, np.int32))), (count,)))
     yielded = [*step(Local("add", Attributes({}), (count,)), 0, one), 1]
     last = inputs[-len(sample.results):]
     for first in range(2, len(carried), len(held)):

@@ -15,6 +15,7 @@ from eggshard.costmodel.protocol import StepInfo
 from eggshard.costmodel.units import SECONDS, Unit, unit_of
 from eggshard.errors import CostModelError, ProgramError
 from eggshard.placement import slabs
+from eggshard.plan import proof
 from eggshard.plan.record import PlanRecord, Search
 from eggshard.program import attributes, mesh, placement, program, sharding, types
 from eggshard.program.axes import AxisRef
@@ -33,10 +34,13 @@ _CLASSES: dict[str, type] = {
         costmodel.Machine, costmodel.Level, costmodel.Protocol, costmodel.Compute, costmodel.Ring, costmodel.Torus,
         costmodel.Switch, costmodel.FullMesh, costmodel.FatTree, StepInfo, placement.Dim, placement.Placement,
         sharding.DimSharding, sharding.Sharding, AxisRef, types.TensorType, program.Op, program.Region,
-        program.Program, Search, steps.Step, steps.StepPlan, piece_steps.Round, exchange.Blocks, held.Origin,
+        program.Program, Search, proof.Proof, proof.Difference,
+        steps.Step, steps.StepPlan, piece_steps.Round, exchange.Blocks, held.Origin,
         slabs.Slab,
     )
 }
+#: The fields of classes, by those that were written.
+_NAMES: dict[type, list[str]] = {}
 _actions: Handlers[dict[str, Any]] = Handlers("writing as JSON")
 
 
@@ -47,8 +51,10 @@ _actions: Handlers[dict[str, Any]] = Handlers("writing as JSON")
 )
 def _tagged(value: Any) -> dict[str, Any]:
     """An object of a known class, its fields by name."""
-    names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
-    return {"@": type(value).__name__, **{n: encode(getattr(value, n)) for n in names}}
+    kind = type(value)
+    if kind not in _NAMES:
+        _NAMES[kind] = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
+    return {"@": kind.__name__, **{n: encode(getattr(value, n)) for n in _NAMES[kind]}}
 
 
 _CLASSES.update((kind.__name__, kind) for kind in _actions.kinds)
@@ -109,7 +115,13 @@ def is_known(value: Any) -> bool:
     return _CLASSES.get(type(value).__name__) is type(value)
 
 
+#: What JSON has itself.
+_PLAIN = frozenset({type(None), bool, int, str})
+
+
 def encode(value: Any) -> Any:
+    if type(value) in (tuple, list):
+        return [v if type(v) in _PLAIN else encode(v) for v in value]
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -147,7 +159,7 @@ def _held(values: tuple[held.Held | None, ...]) -> Any:
 
 def decode(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(decode(v) for v in value)
+        return tuple([v if type(v) in _PLAIN else decode(v) for v in value])
     if not isinstance(value, dict):
         return value
     tag = value.get("@")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,9 @@ from eggshard.frontends import frontend_of
 from eggshard.limits import Deadline, Limits
 from eggshard.memory.prediction import fits, memory_of
 from eggshard.ops.region_builder import RegionBuilder
+from eggshard.plan.identity import plan_fingerprint
+from eggshard.plan.plan_cache import PlanCache, key_of
+from eggshard.plan.reasons import Reasons
 from eggshard.plan.record import PlanRecord, Search
 from eggshard.planner import pipeline
 from eggshard.planner.baseline import baseline_program
@@ -60,7 +63,7 @@ _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingE
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `optimize` except for the memory limit."""
+    """The arguments of `optimize` except for the memory limit. loaded: the program, where it was read already."""
 
     program: Any
     cost_model: CostModel
@@ -68,6 +71,7 @@ class Request:
     limits: Limits
     exact: bool
     bar: Bar = field(default_factory=lambda: Bar(False), compare=False)
+    loaded: Program | None = None
 
     @property
     def rules(self) -> Sequence[Any]:
@@ -91,8 +95,7 @@ def optimize(
     try:
         with _collector_paused(), Bar(progress) as bar:
             limit = int(capacity) if memory_limit is None and capacity else memory_limit
-            plan = _plan(replace(request, bar=bar), limit, deadline)
-            plan = proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), limit)
+            plan = _kept_or_made(replace(request, bar=bar), limit, deadline)
             _log(plan, time.perf_counter() - began)
             return plan
     except RecursionError:
@@ -101,6 +104,53 @@ def optimize(
         if memory_limit is None and capacity is not None:
             raise LimitError(f"{error}; the limit is the capacity of {type(request.cost_model).__name__}") from None
         raise
+
+
+def _kept_or_made(request: Request, limit: int | None, deadline: Deadline) -> PlanRecord:
+    """The plan from the plan cache, or a new one, which is kept there unless the search failed."""
+    began = time.perf_counter()
+    plans, key = PlanCache.configured(), None
+    if plans is not None:
+        program = _loaded(request)
+        request, key = replace(request, loaded=program), _key(program, request, limit)
+        if key is not None and (found := plans.find(key, program, request.cost_model)):
+            return _completed(found, request, limit)
+    plan = _plan(request, limit, deadline)
+    plan = proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), limit)
+    if plans is not None and key is not None and plan.search.fallback in ("", _NOTHING_CHEAPER):
+        plans.keep(key, plan)
+    return plan
+
+
+def _key(program: Program, request: Request, limit: int | None) -> str | None:
+    """What a request's plan is kept under; None where its rules or its prices cannot be told from others."""
+    if request.own_rules:
+        LOGGER.debug("plans by rules of your own are not kept")
+        return None
+    key = key_of(program, {
+        "cost model": request.cost_model, "rules": [rule.name for rule in request.rules],
+        "limits": asdict(request.limits), "exact": request.exact, "memory limit": limit})
+    if key is None:
+        LOGGER.debug("plans under a %s are not kept: it cannot be written down", type(request.cost_model).__name__)
+    return key
+
+
+def _completed(found: PlanRecord, request: Request, limit: int | None) -> PlanRecord:
+    """A kept plan with what is made when first asked for: its baseline, and its reasons, by planning anew."""
+    convention = frontend_of(request.program).calling_convention(request.program)
+
+    @cache
+    def baseline() -> PlanRecord:
+        task = read(request)
+        return _baseline(task, output_options(task.plans), convention)
+
+    def reasons(names: Mapping[int, str]) -> Reasons:
+        again = _plan(replace(request, bar=Bar(False)), limit, Deadline(request.limits.seconds))
+        if plan_fingerprint(again) != plan_fingerprint(found):
+            return Reasons(note="the plan was kept, and planned anew it is another one: another search weighed it")
+        return again.reasons_for(names)
+
+    return replace(found, baseline_factory=baseline, calling_convention=convention, reasons_factory=reasons)
 
 
 def requested(
@@ -166,10 +216,15 @@ def read(request: Request) -> Task:
     rules = request.rules
     if rules and worker().pid is None:
         warm(rules)  # the engine is made while the program is read
-    program = timed(clock, "read", lambda: frontend_of(request.program).read(request.program))
+    program = request.loaded or timed(clock, "read", lambda: _loaded(request))
     context = Context(program, request.cost_model, request.limits, request.exact)
     return Task(plans=plans_of(context, rules), rules=rules, region=program.region, inputs=context.inputs,
                 outputs=None, clock=clock)
+
+
+def _loaded(request: Request) -> Program:
+    """The program of a request."""
+    return frontend_of(request.program).read(request.program)
 
 
 def propagated_outputs(program: Any) -> tuple[Program, list[Placement]]:

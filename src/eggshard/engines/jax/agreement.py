@@ -130,7 +130,7 @@ def planned_once(
     except Exception as error:
         _put(key, zlib.compress(f"{type(error).__name__}\n{error}".encode()))
         raise
-    _put(key, zlib.compress(f"\n{to_json(plan)}".encode()))
+    _put(key, zlib.compress(f"\n{to_json(plan, reasons=False)}".encode()))
     return plan
 
 
