@@ -123,7 +123,7 @@ _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
     for name in ("cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs", "latency", "laws",
-                 "layers", "memory", "overlap", "run", "same", "scale")
+                 "layers", "memory", "overlap", "planning", "run", "same", "scale")
 }
 _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
                       "devices": "devices", "rate": "rate"},
@@ -135,6 +135,7 @@ _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "m
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"},
+          "planning": {"only": "only", "seed": "seed", "variants": "variants"},
            "prove": {"seconds": "seconds", "resumed": "resume"},
           "run": {"only": "only", "seed": "seed", "variants": "variants", "model": "model"},
           "same": {"only": "only"}}
