@@ -93,6 +93,20 @@ def test_impossible_limits(limit: dict[str, Any]) -> None:
         es.Limits(**limit)
 
 
+def test_effort_is_a_choice() -> None:
+    plans = {effort: es.optimize(product(), effort=effort) for effort in ("fast", "default", "certify")}
+    assert plans["certify"].cost.total <= plans["default"].cost.total <= plans["fast"].cost.total
+    assert plans["fast"].cost.total <= plans["fast"].baseline.cost.total
+    assert plans["certify"].search_gap <= plans["default"].search_gap <= plans["fast"].search_gap
+    assert "shards" not in "".join(plans["fast"].search.notes)
+    with es.config(effort="fast"):
+        assert es.optimize(product()).search.notes == plans["fast"].search.notes
+    with pytest.raises(es.errors.LimitError, match="effort='much'; there are fast, default, certify"):
+        es.optimize(product(), effort="much")
+    with pytest.raises(es.errors.ConfigError, match="fast, default or certify"):
+        es.config.effort = "much"
+
+
 @pytest.mark.parametrize("answer, words", [(7, "answered 7"), (["b"], "by label"), ({"b": {}}, "malformed")])
 def test_a_rule_that_answers_nonsense_is_the_users_error(answer: Any, words: str) -> None:
     @R.rule("abs(negate(x)) => broadcast_in_dim[b](x)", cases=R.each(x=R.tensors((4,))))

@@ -362,14 +362,15 @@ class Plan(PlanRecord):
 @overload
 def optimize(
     program: Any, *, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
-    limits: Limits | None = None, memory_limit: int | None = None, exact: bool = False, progress: Progress = None,
+    limits: Limits | None = None, effort: str | None = None, memory_limit: int | None = None, exact: bool = False,
+    progress: Progress = None,
 ) -> Plan: ...
 
 
 @overload
 def optimize(
     program: Any, *, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
-    limits: Limits | None = None, exact: bool = False, until: str,
+    limits: Limits | None = None, effort: str | None = None, exact: bool = False, until: str,
 ) -> Any: ...
 
 
@@ -379,6 +380,7 @@ def optimize(
     cost_model: CostModel | str | None = None,
     rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None,
+    effort: str | None = None,
     memory_limit: int | None = None,
     exact: bool = False,
     progress: Progress = None,
@@ -386,18 +388,18 @@ def optimize(
 ) -> Any:
     """The cheapest plan found for a sharded tensor program.
 
-    program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text,
-    a path, or a `Program`. cost_model: anything with ``seconds(step)``, or the name of a shipped one
-    (`costmodel.named`); by default the machine at hand (`costmodel.at_hand`). rewrites: rules instead of
-    ``default_rules()``; an empty list turns the tensor algebra off. memory_limit: bytes per device that inputs,
-    outputs and temporaries may take (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan
-    over it is replaced by the cheapest one found within it. exact: forbid reassociation of floating-point sums and
-    every rule that NaN, Inf or -0 could tell. progress: a bar on stderr with the stages (read, saturate, select,
-    lower) once two seconds have passed; by default where stderr is a terminal. True and False force it; a function
-    is called once with every stage as it begins, and the seconds since the start. until: stop after a stage of
-    planning, ``read``, ``saturate``, ``encode``, ``select``, ``decode`` or ``schedule``, and return what it made
-    (`planner.state`), without memory_limit, comparison with the baseline, or the short form of programs of equal
-    layers.
+    program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text, a
+    path, or a `Program`. cost_model: anything with ``seconds(step)``, or the name of a shipped one (`costmodel.named`);
+    by default the machine at hand (`costmodel.at_hand`). rewrites: rules instead of ``default_rules()``; an empty list
+    turns the tensor algebra off. effort: ``fast`` for the first good plan, ``certify`` for ten times the work on the
+    gap; by default as `eggshard.config.effort` says. memory_limit: bytes per device that inputs, outputs and
+    temporaries may take (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan over it is
+    replaced by the cheapest one found within it. exact: forbid reassociation of floating-point sums and every rule that
+    NaN, Inf or -0 could tell. progress: a bar on stderr with the stages (read, saturate, select, lower) once two
+    seconds have passed; by default where stderr is a terminal. True and False force it; a function is called once with
+    every stage as it begins, and the seconds since the start. until: stop after a stage of planning, ``read``,
+    ``saturate``, ``encode``, ``select``, ``decode`` or ``schedule``, and return what it made (`planner.state`), without
+    memory_limit, comparison with the baseline, or the short form of programs of equal layers.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
@@ -406,7 +408,7 @@ def optimize(
     stays under memory_limit. If the search itself fails, warns (EggshardWarning) and returns the baseline plan.
     """
     options: dict[str, Any] = {
-        "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "exact": exact,
+        "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "effort": effort, "exact": exact,
     }
     if until is not None:
         return optimization.stage_of(optimization.requested(program, **options), until)

@@ -148,7 +148,8 @@ def planned(
 
     return eggshard.optimize(
         text_of(source) if source == _STDIN else source, cost_model=model, exact=exact,
-        limits=eggshard.Limits(seconds=seconds), memory_limit=parse_size(memory_limit) if memory_limit else None)
+        limits=eggshard.Limits(seconds=seconds, effort=eggshard.config.effort),
+        memory_limit=parse_size(memory_limit) if memory_limit else None)
 
 
 def plan_of(source: Path, model: str | None, exact: bool, seconds: float, memory_limit: str | None) -> Plan:

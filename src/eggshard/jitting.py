@@ -26,6 +26,7 @@ class JitOptions(TypedDict, total=False):
     cost_model: CostModel | str | None
     rewrites: Sequence[Any] | None
     limits: Limits | None
+    effort: str | None
     memory_limit: int | None
     exact: bool
     guard: bool | Guard | None
@@ -51,6 +52,7 @@ def jit(
     cost_model: CostModel | str | None = None,
     rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None,
+    effort: str | None = None,
     memory_limit: int | None = None,
     exact: bool = False,
     guard: bool | Guard | None = None,
@@ -89,7 +91,8 @@ def jit(
     if guard is not None and not isinstance(guard, (bool, Guard)):
         raise LimitError(f"guard={guard!r} is neither a bool nor an eggshard.Guard")
     options = {
-        "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "memory_limit": memory_limit, "exact": exact,
+        "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "effort": effort,
+        "memory_limit": memory_limit, "exact": exact,
     }
     common = {
         "static_argnums": static_argnums,

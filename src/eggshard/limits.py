@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from eggshard.errors import LimitError
+
+
+class Effort(NamedTuple):
+    """What a selection may take of what is usual. work, patience: factors of `Limits.seconds_per_node` and of
+    `Limits.patience`. methods: of the portfolio (`selection.portfolio`); None for all."""
+
+    work: float = 1.0
+    patience: float = 1.0
+    methods: tuple[str, ...] | None = None
+
+
+#: The least: a greedy plan, local search and a cheap bound. The usual. What it takes for the bound.
+EFFORTS: Mapping[str, Effort] = {
+    "fast": Effort(patience=0.0, methods=("local",)), "default": Effort(), "certify": Effort(10.0, 10.0),
+}
 
 
 @dataclass(frozen=True)
@@ -22,9 +39,10 @@ class Limits:
     extraction may take per e-node, so that planning stays in proportion to compiling; raise it for a tighter
     certificate. patience: seconds by which the dual ascent may exceed that, once, where it finds better plans; 0 for
     plans in a hurry. proof: the share of the time that planning took which a proof of the plan may take
-    (`Plan.proved`); 0 for none.
+    (`Plan.proved`); 0 for none. effort: of `EFFORTS`: ``fast`` takes the first good plan, ``certify`` ten times the
+    work for a smaller gap.
 
-    LimitError for a limit that is no number, or below what it can be.
+    LimitError for an unknown effort, a limit that is no number, or below what it can be.
     """
 
     seconds: float = 60.0
@@ -40,8 +58,11 @@ class Limits:
     seconds_per_node: float = 0.002
     patience: float = 20.0
     proof: float = 0.2
+    effort: str = "default"
 
     def __post_init__(self) -> None:
+        if self.effort not in EFFORTS:
+            raise LimitError(f"Limits: effort={self.effort!r}; there are {', '.join(EFFORTS)}")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             number = isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)

@@ -52,6 +52,9 @@ OPTIONS: Mapping[str, Option] = {
     "seconds": Option(
         60.0, "what a search may take, Limits.seconds where no limits are given: a number above 0", float,
         lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0),
+    "effort": Option(
+        "default", "what a search may take where nothing is said: fast, default or certify (Limits.effort)", str,
+        lambda value: value in ("fast", "default", "certify")),
     "guard": Option(
         False, "whether eggshard.jit compares its plans with XLA's programs and runs the better: True or False", _flag,
         lambda value: isinstance(value, bool)),

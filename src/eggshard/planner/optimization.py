@@ -155,7 +155,7 @@ def _completed(found: PlanRecord, request: Request, limit: int | None) -> PlanRe
 
 def requested(
     program: Any, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
-    limits: Limits | None = None, exact: bool = False,
+    limits: Limits | None = None, exact: bool = False, effort: str | None = None,
 ) -> Request:
     """Build the request from arguments of `eggshard.optimize`; LimitError for limits of another type."""
     if limits is not None and not isinstance(limits, Limits):
@@ -163,7 +163,8 @@ def requested(
     if cost_model is None:
         cost_model = at_hand(frontend_of(program).devices(program))
     model = named(cost_model) if isinstance(cost_model, str) else cost_model
-    return Request(program, model, rewrites, limits or Limits(seconds=config.seconds), exact)
+    limits = limits or Limits(seconds=config.seconds, effort=config.effort)
+    return Request(program, model, rewrites, replace(limits, effort=effort) if effort else limits, exact)
 
 
 def _log(plan: PlanRecord, seconds: float) -> None:

@@ -16,6 +16,7 @@ from eggshard.costmodel.schedule import scheduled as in_order
 from eggshard.egraph.graph import EGraph
 from eggshard.egraph.rules import Rule
 from eggshard.egraph.saturate import saturate as saturated_graph
+from eggshard.limits import EFFORTS
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.plan.record import Search
 from eggshard.planner.context import Context
@@ -264,8 +265,10 @@ def extracted(context: Context, graph: EGraph, problem: Problem) -> Extraction:
     Time that runs out is noted with the context's deadline.
     """
     limits, deadline = context.limits, context.deadline
-    seconds = 0.2 + limits.seconds_per_node * graph.size
-    found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + limits.patience, deadline=deadline.at)
+    effort = EFFORTS[limits.effort]
+    seconds = effort.work * (0.2 + limits.seconds_per_node * graph.size)
+    found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + effort.patience * limits.patience,
+                    deadline=deadline.at, methods=effort.methods)
     deadline.ends("select")
     return found
 
