@@ -10,7 +10,7 @@ from unittest import mock
 from bench.programs import BenchProgram
 from eggshard.costmodel import AlphaBeta
 from eggshard.errors import EggshardWarning
-from eggshard.planner import optimization, pipeline
+from eggshard.planner import entry, pipeline
 from eggshard.selection import portfolio
 from eggshard.selection.problem import Extraction, Problem
 
@@ -28,7 +28,7 @@ def problem_of(program: BenchProgram) -> Problem:
 
     with mock.patch.object(pipeline, "extract", first_plan), warnings.catch_warnings():
         warnings.simplefilter("ignore", EggshardWarning)
-        optimization.optimize(program.text or program.lower(), cost_model=AlphaBeta())
+        entry.optimize(program.text or program.lower(), cost_model=AlphaBeta())
     if not met:
         raise ValueError(f"{program.name}: nothing is selected")
     return untagged(max(met, key=lambda problem: sum(map(len, problem.choices))))

@@ -8,7 +8,7 @@ import pytest
 
 import eggshard as es
 from eggshard.errors import ConfigError, EggshardError
-from eggshard.planner.optimization import requested
+from eggshard.planner.request import requested
 from eggshard.settings import OPTIONS, config
 
 PROGRAM = """

@@ -14,10 +14,8 @@ from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import EggshardError, LoweringError
 from eggshard.extras import named_extras
 from eggshard.limits import Limits
-from eggshard.memory.model import Memory
-from eggshard.memory.prediction import memory_of
 from eggshard.plan.record import PlanRecord
-from eggshard.planner import optimization, tradeoff
+from eggshard.planner import entry
 from eggshard.planner.progress import Bar, Progress
 
 if TYPE_CHECKING:
@@ -27,7 +25,9 @@ if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
     from eggshard.engines.mpi.program import MpiProgram
     from eggshard.engines.workspace.steps import PlanWorkspace
+    from eggshard.memory.model import Memory
     from eggshard.plan.proof import Proof
+    from eggshard.planner.tradeoff import Front
     from eggshard.report.difference import Difference
     from eggshard.report.drawing import Drawings
 
@@ -58,6 +58,8 @@ class Plan(PlanRecord):
     @property
     def memory(self) -> Memory:
         """Bytes per device of inputs, outputs and temporaries, as predicted of the compiled program."""
+        from eggshard.memory.prediction import memory_of
+
         return memory_of(self)
 
     @property
@@ -411,8 +413,11 @@ def optimize(
         "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "effort": effort, "exact": exact,
     }
     if until is not None:
-        return optimization.stage_of(optimization.requested(program, **options), until)
-    return Plan.of(optimization.optimize(program, memory_limit=memory_limit, progress=progress, **options))
+        from eggshard.planner.optimization import stage_of
+        from eggshard.planner.request import requested
+
+        return stage_of(requested(program, **options), until)
+    return Plan.of(entry.optimize(program, memory_limit=memory_limit, progress=progress, **options))
 
 
 def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int | None = None, seed: int = 0) -> Proof:
@@ -444,11 +449,11 @@ def plan_reshard(
     ShardingError for shardings that do not fit the tensor, and for ones that cut a dimension into shards of different
     sizes, which no JAX array has.
     """
-    return Plan.of(optimization.plan_reshard(
+    return Plan.of(entry.plan_reshard(
         shape, dtype, mesh, source, target, cost_model=cost_model, limits=limits))
 
 
-def pareto(program: Any, points: int = 8, **options: Any) -> tradeoff.Front[Plan]:
+def pareto(program: Any, points: int = 8, **options: Any) -> Front[Plan]:
     """The plans found that no other one undercuts both in cost and in memory, cheapest first.
 
     points: how many prices of memory are tried; plans that come out twice or are undercut are left out, so that the
@@ -456,4 +461,6 @@ def pareto(program: Any, points: int = 8, **options: Any) -> tradeoff.Front[Plan
 
     LimitError for fewer than one point, and if no plan found stays under the limit; else as `optimize`.
     """
-    return tradeoff.Front([Plan.of(plan) for plan in tradeoff.pareto(program, points, **options)])
+    from eggshard.planner.tradeoff import Front, pareto
+
+    return Front([Plan.of(plan) for plan in pareto(program, points, **options)])

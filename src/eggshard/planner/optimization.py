@@ -1,18 +1,15 @@
-"""The entry to planning: from a source program to its cheapest plan, by layers or as a whole, against the baseline."""
+"""From a request to its cheapest plan: by layers or as a whole, against the baseline, within a memory limit."""
 
 from __future__ import annotations
 
-import gc
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from eggshard.costmodel import CostModel, at_hand, named
+from eggshard.costmodel import CostModel
 from eggshard.egraph.saturate import warm
 from eggshard.errors import (
     CostModelError,
@@ -24,12 +21,8 @@ from eggshard.errors import (
     ShardingError,
 )
 from eggshard.frontends import frontend_of
-from eggshard.limits import Deadline, Limits
+from eggshard.limits import Deadline
 from eggshard.memory.prediction import fits, memory_of
-from eggshard.ops.region_builder import RegionBuilder
-from eggshard.plan.identity import plan_fingerprint
-from eggshard.plan.plan_cache import PlanCache, key_of
-from eggshard.plan.reasons import Reasons
 from eggshard.plan.record import PlanRecord, Search
 from eggshard.planner import pipeline
 from eggshard.planner.baseline import baseline_program
@@ -39,139 +32,21 @@ from eggshard.planner.layers.planning import plan_by_layers
 from eggshard.planner.op_plans import BodyPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import encode, ordered, saturate, solve
-from eggshard.planner.progress import Bar, Clock, Progress, timed
+from eggshard.planner.progress import Clock, timed
 from eggshard.planner.proofs import proved
+from eggshard.planner.request import Request, collector_paused, requested
 from eggshard.planner.state import Scheduled, Task
-from eggshard.program.mesh import Mesh
-from eggshard.program.placement import Placement, is_even
+from eggshard.program.placement import Placement
 from eggshard.program.program import Program
-from eggshard.program.sharding import Sharding
-from eggshard.program.types import TensorType, mlir_dtype, static_shape
-from eggshard.rewrites import default_rules, select
-from eggshard.settings import LOGGER, config
-from eggshard.tables import duration
 from eggshard.worker import worker
 
 if TYPE_CHECKING:
     from eggshard.frontends.protocol import CallingConvention
 
-_NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
-_TOO_DEEP = "the program's regions are nested too deeply to be planned"
+#: Why a plan may be its baseline without any failure.
+NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
-
-
-@dataclass(frozen=True)
-class Request:
-    """The arguments of `optimize` except for the memory limit. loaded: the program, where it was read already."""
-
-    program: Any
-    cost_model: CostModel
-    rewrites: Sequence[Any] | None
-    limits: Limits
-    exact: bool
-    bar: Bar = field(default_factory=lambda: Bar(False), compare=False)
-    loaded: Program | None = None
-
-    @property
-    def rules(self) -> Sequence[Any]:
-        return select(default_rules() if self.rewrites is None else self.rewrites, self.exact)
-
-    @property
-    def own_rules(self) -> Sequence[Any]:
-        """The rules that are not eggshard's."""
-        return [rule for rule in self.rules if rule not in default_rules()] if self.rewrites else ()
-
-
-def optimize(
-    program: Any, *, memory_limit: int | None = None, progress: Progress = None, **options: Any
-) -> PlanRecord:
-    """Return the cheapest plan found for a sharded tensor program; see `eggshard.optimize`."""
-    request = requested(program, **options)
-    if memory_limit is not None and not isinstance(memory_limit, Real):
-        raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
-    capacity, deadline = getattr(request.cost_model, "capacity", None), Deadline(request.limits.seconds)
-    began = time.perf_counter()
-    try:
-        with _collector_paused(), Bar(progress) as bar:
-            limit = int(capacity) if memory_limit is None and capacity else memory_limit
-            plan = _kept_or_made(replace(request, bar=bar), limit, deadline)
-            _log(plan, time.perf_counter() - began)
-            return plan
-    except RecursionError:
-        raise ProgramError(_TOO_DEEP) from None
-    except LimitError as error:
-        if memory_limit is None and capacity is not None:
-            raise LimitError(f"{error}; the limit is the capacity of {type(request.cost_model).__name__}") from None
-        raise
-
-
-def _kept_or_made(request: Request, limit: int | None, deadline: Deadline) -> PlanRecord:
-    """The plan from the plan cache, or a new one, which is kept there unless the search failed."""
-    began = time.perf_counter()
-    plans, key = PlanCache.configured(), None
-    if plans is not None:
-        program = _loaded(request)
-        request, key = replace(request, loaded=program), _key(program, request, limit)
-        if key is not None and (found := plans.find(key, program, request.cost_model)):
-            return _completed(found, request, limit)
-    plan = _plan(request, limit, deadline)
-    plan = proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), limit)
-    if plans is not None and key is not None and plan.search.fallback in ("", _NOTHING_CHEAPER):
-        plans.keep(key, plan)
-    return plan
-
-
-def _key(program: Program, request: Request, limit: int | None) -> str | None:
-    """What a request's plan is kept under; None where its rules or its prices cannot be told from others."""
-    if request.own_rules:
-        LOGGER.debug("plans by rules of your own are not kept")
-        return None
-    key = key_of(program, {
-        "cost model": request.cost_model, "rules": [rule.name for rule in request.rules],
-        "limits": asdict(request.limits), "exact": request.exact, "memory limit": limit})
-    if key is None:
-        LOGGER.debug("plans under a %s are not kept: it cannot be written down", type(request.cost_model).__name__)
-    return key
-
-
-def _completed(found: PlanRecord, request: Request, limit: int | None) -> PlanRecord:
-    """A kept plan with what is made when first asked for: its baseline, and its reasons, by planning anew."""
-    convention = frontend_of(request.program).calling_convention(request.program)
-
-    @cache
-    def baseline() -> PlanRecord:
-        task = read(request)
-        return _baseline(task, output_options(task.plans), convention)
-
-    def reasons(names: Mapping[int, str]) -> Reasons:
-        again = _plan(replace(request, bar=Bar(False)), limit, Deadline(request.limits.seconds))
-        if plan_fingerprint(again) != plan_fingerprint(found):
-            return Reasons(note="the plan was kept, and planned anew it is another one: another search weighed it")
-        return again.reasons_for(names)
-
-    return replace(found, baseline_factory=baseline, calling_convention=convention, reasons_factory=reasons)
-
-
-def requested(
-    program: Any, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
-    limits: Limits | None = None, exact: bool = False, effort: str | None = None,
-) -> Request:
-    """Build the request from arguments of `eggshard.optimize`; LimitError for limits of another type."""
-    if limits is not None and not isinstance(limits, Limits):
-        raise LimitError(f"limits={limits!r} is no eggshard.Limits; give e.g. limits=eggshard.Limits(seconds=10)")
-    if cost_model is None:
-        cost_model = at_hand(frontend_of(program).devices(program))
-    model = named(cost_model) if isinstance(cost_model, str) else cost_model
-    limits = limits or Limits(seconds=config.seconds, effort=config.effort)
-    return Request(program, model, rewrites, replace(limits, effort=effort) if effort else limits, exact)
-
-
-def _log(plan: PlanRecord, seconds: float) -> None:
-    search = plan.search
-    LOGGER.info("planned %s in %s: %s under %s, found by %s", plan.program.name, duration(seconds),
-                plan.unit.text(plan.cost.total), type(plan.cost_model).__name__, search.method)
-    LOGGER.debug("stages: %s", ", ".join(f"{name} {duration(spent)}" for name, spent in search.seconds.items()))
 
 
 #: What each stage makes of what the one before it made, in order.
@@ -194,22 +69,6 @@ def stage_of(request: Request, until: str) -> Task:
     return task
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pause Python's cycle collector within the context.
-
-    Planning makes many small objects, so that the collector's passes over the whole heap take a good part of the time.
-    Afterwards all that was made meanwhile, by the caller too, is young to the collector and visited by its next pass.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def read(request: Request) -> Task:
     """The program of a request, as a task of planning."""
     request.bar.stage("read")
@@ -217,22 +76,31 @@ def read(request: Request) -> Task:
     rules = request.rules
     if rules and worker().pid is None:
         warm(rules)  # the engine is made while the program is read
-    program = request.loaded or timed(clock, "read", lambda: _loaded(request))
+    program = request.loaded or timed(clock, "read", request.read)
     context = Context(program, request.cost_model, request.limits, request.exact)
     return Task(plans=plans_of(context, rules), rules=rules, region=program.region, inputs=context.inputs,
                 outputs=None, clock=clock)
 
 
-def _loaded(request: Request) -> Program:
-    """The program of a request."""
-    return frontend_of(request.program).read(request.program)
-
-
 def propagated_outputs(program: Any) -> tuple[Program, list[Placement]]:
     """Return a source's program, and where Shardy's propagation puts each of its outputs that is not stated."""
-    with _collector_paused():
+    with collector_paused():
         task = read(requested(program))
         return task.plans.context.program, [options[0] for options in output_options(task.plans)]
+
+
+def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> PlanRecord:
+    """The cheapest plan found for a request, with the proof that its limits leave time for."""
+    began = time.perf_counter()
+    plan = _plan(request, memory_limit, deadline)
+    return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), memory_limit)
+
+
+def baseline_of(request: Request) -> PlanRecord:
+    """The baseline of a request's plan."""
+    task = read(request)
+    convention = frontend_of(request.program).calling_convention(request.program)
+    return _baseline(task, output_options(task.plans), convention)
 
 
 def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> PlanRecord:
@@ -250,7 +118,7 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         made = layered.made if layered else searched
         assert made is not None
         if layered and layered.baseline:
-            plan = _replaced(timed(task.clock, "baseline", baseline), made.search, _NOTHING_CHEAPER)
+            plan = _replaced(timed(task.clock, "baseline", baseline), made.search, NOTHING_CHEAPER)
         else:
             plan = PlanRecord(program, made.steps, context.inputs, made.placements, context.model, made.search,
                               reasons_factory=bodies.explaining(made.steps, made.reasons))
@@ -260,7 +128,7 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         if not compared or context.deadline.missed:
             least = timed(task.clock, "baseline", baseline).cost.total
             if least < plan.cost.total * (1 - 1e-9):
-                plan = _replaced(baseline(), plan.search, _NOTHING_CHEAPER)
+                plan = _replaced(baseline(), plan.search, NOTHING_CHEAPER)
     except _USER_ERRORS:
         raise
     except Exception as error:
@@ -325,27 +193,3 @@ def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Schedul
         + ("; the time limit ended the search: give more with Limits(seconds=...)" if deadline.passed else "")
         + (f"; candidates that do every step whole hold at least {whole}" if whole > least else "")
     )
-
-
-def plan_reshard(
-    shape: Sequence[int], dtype: Any, mesh: Any, source: Any, target: Any, *,
-    cost_model: CostModel | str | None = None, limits: Limits | None = None,
-) -> PlanRecord:
-    """Return the cheapest plan that takes one tensor from one sharding to another; see `eggshard.plan_reshard`."""
-    resolved, type_ = Mesh.of(mesh), TensorType(static_shape(shape), mlir_dtype(dtype))
-    stated = [Sharding.of(s, type_.rank, resolved) for s in (source, target)]
-    for sharding, name in zip(stated, ("source", "target"), strict=True):
-        sharding.validate(resolved, type_, name)
-    builder = RegionBuilder([type_])
-    cuts: dict[str, set[int]] = {}
-    for sharding in stated:
-        for axis, points in sharding.cuts(resolved).items():
-            cuts.setdefault(axis, set()).update(points)
-    program = Program(resolved.refined(cuts), builder.build([0]), (stated[0],), (stated[1],), "reshard")
-    for sharding, name in zip(stated, ("source", "target"), strict=True):
-        if not is_even(type_.shape, sharding.to_placement(program.mesh, type_), program.mesh):
-            raise ShardingError(
-                f"sharding {sharding} of {name} ({type_}) cuts a dimension into shards of different sizes; pad it to a "
-                "multiple of the axes' sizes, or shard another dimension"
-            )
-    return optimize(program, cost_model=cost_model, limits=limits)

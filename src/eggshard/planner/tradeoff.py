@@ -10,7 +10,8 @@ from eggshard.limits import Deadline
 from eggshard.memory.prediction import memory_of
 from eggshard.memory.search import at_price, front, prices
 from eggshard.plan.record import PlanRecord
-from eggshard.planner.optimization import optimize, requested
+from eggshard.planner.entry import optimize
+from eggshard.planner.request import requested
 from eggshard.tables import Shown
 
 P = TypeVar("P", bound=PlanRecord)

@@ -1,0 +1,79 @@
+"""A request: what is asked of planning, and how a process plans."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eggshard.costmodel import CostModel, at_hand, named
+from eggshard.errors import LimitError
+from eggshard.frontends import frontend_of
+from eggshard.limits import Limits
+from eggshard.planner.progress import Bar
+from eggshard.program.program import Program
+from eggshard.settings import config
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `optimize` except for the memory limit. loaded: the program, where it was read already."""
+
+    program: Any
+    cost_model: CostModel
+    rewrites: Sequence[Any] | None
+    limits: Limits
+    exact: bool
+    bar: Bar = field(default_factory=lambda: Bar(False), compare=False)
+    loaded: Program | None = None
+
+    def read(self) -> Program:
+        """The program, from its source."""
+        return frontend_of(self.program).read(self.program)
+
+    @property
+    def rules(self) -> Sequence[Any]:
+        from eggshard.rewrites import default_rules, select
+
+        return select(default_rules() if self.rewrites is None else self.rewrites, self.exact)
+
+    @property
+    def own_rules(self) -> Sequence[Any]:
+        """The rules that are not eggshard's."""
+        if not self.rewrites:
+            return ()
+        from eggshard.rewrites import default_rules
+
+        return [rule for rule in self.rules if rule not in default_rules()]
+
+
+def requested(
+    program: Any, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
+    limits: Limits | None = None, exact: bool = False, effort: str | None = None,
+) -> Request:
+    """Build the request from arguments of `eggshard.optimize`; LimitError for limits of another type."""
+    if limits is not None and not isinstance(limits, Limits):
+        raise LimitError(f"limits={limits!r} is no eggshard.Limits; give e.g. limits=eggshard.Limits(seconds=10)")
+    if cost_model is None:
+        cost_model = at_hand(frontend_of(program).devices(program))
+    model = named(cost_model) if isinstance(cost_model, str) else cost_model
+    limits = limits or Limits(seconds=config.seconds, effort=config.effort)
+    return Request(program, model, rewrites, replace(limits, effort=effort) if effort else limits, exact)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause Python's cycle collector within the context.
+
+    Planning makes many small objects, so that the collector's passes over the whole heap take a good part of the time.
+    Afterwards all that was made meanwhile, by the caller too, is young to the collector and visited by its next pass.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
