@@ -30,7 +30,7 @@ _COPIES, _BYTES = 4, 1 << 28
 #: Calls that tell how long a program takes, about.
 _CALLS = 2
 #: Trips of a loop at most, and the seconds that more trips take at least than none, unless one trip takes as long.
-_MOST, _SPAN = 1 << 14, 5e-3
+_MOST, _SPAN = 1 << 14, 20e-3
 #: Times that a case without a time is timed again.
 _TRIES = 4
 

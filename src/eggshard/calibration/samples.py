@@ -28,8 +28,8 @@ from eggshard.steps.window_steps import HaloExchange
 
 #: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
 SIZES, HOST_SIZES = (tuple(1 << p for p in powers) for powers in (range(12, 29, 4), range(12, 22, 3)))
-#: Element-wise ops that kernels in plans have, about: more in field codes, where they take memory's time up to eight.
-_FUSED = 4
+#: Element-wise ops of a kernel: as many as take about as long as one, which is what it takes to read and write memory.
+_FUSED = 8
 #: Products in a batch of them, as attention has.
 _HEADS = 8
 #: Rows and columns of the largest matrices multiplied.
