@@ -15,6 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -83,12 +84,10 @@ class PlanCache:
             reason = str(error) if isinstance(error, EggshardError) else repr(error)
             warnings.warn(f"the kept plan {path} is not as it was written, and is removed: {reason}", EggshardWarning,
                           stacklevel=4)
-            path.unlink(missing_ok=True)
+            _remove(path)
             return None
-        try:
+        with suppress(OSError):  # it was removed, or is another user's
             os.utime(path)
-        except OSError:  # removed, or another user's
-            pass
         return found
 
     def keep(self, key: str, plan: PlanRecord) -> None:
@@ -101,7 +100,7 @@ class PlanCache:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
             os.replace(name, self._path(key))
-        except (OSError, ProgramError) as error:
+        except (OSError, ProgramError, RecursionError) as error:
             LOGGER.warning("the plan of %s is not kept: %s", plan.program.name, error)
             return
         self.prune()
@@ -129,15 +128,13 @@ class PlanCache:
         removed = []
         while plans and total > allowed:
             oldest = plans.pop()
-            oldest.path.unlink(missing_ok=True)
+            _remove(oldest.path)
             total -= oldest.bytes
             removed.append(oldest)
         for path in self._files():
-            try:
+            with suppress(OSError):
                 if path.suffix == ".new" and time.time() - path.stat().st_mtime > _ABANDONED:
-                    path.unlink(missing_ok=True)
-            except OSError:
-                continue
+                    _remove(path)
         return removed
 
     def verify(self) -> Iterator[tuple[Kept, str]]:
@@ -162,6 +159,12 @@ class PlanCache:
             return []
 
 
+def _remove(path: Path) -> None:
+    """Remove a file that another process may have removed, or that is another user's and stays."""
+    with suppress(OSError):
+        path.unlink()
+
+
 def _sealed(key: str, content: dict[str, Any]) -> str:
     """What is kept under a key, as text: a digest, and JSON."""
     body = json.dumps({"key": key, **content})
@@ -184,15 +187,14 @@ def _digest(text: str) -> str:
 
 
 def key_of(program: Program, facts: Mapping[str, Any]) -> str | None:
-    """The digest of all that a plan depends on; None where something in ``facts`` cannot be written down, as a cost
-    model of the user's own."""
+    """The digest of all that a plan depends on; None where something cannot be written down: in ``facts`` a cost model
+    of the user's own, or a program that is nested too deeply."""
     try:
-        told = encode(dict(facts))
-    except ProgramError:
+        whole = {"program": program_fingerprint(program), "versions": versions(program), "facts": encode(dict(facts)),
+                 "source": _source(), "searched with": [_version(package) for package in _SEARCHED_WITH]}
+        return _digest(json.dumps(whole, sort_keys=True))
+    except (ProgramError, RecursionError):
         return None
-    whole = {"program": program_fingerprint(program), "versions": versions(program), "facts": told,
-             "source": _source(), "searched with": [_version(package) for package in _SEARCHED_WITH]}
-    return _digest(json.dumps(whole, sort_keys=True))
 
 
 @cache

@@ -80,7 +80,8 @@ def _key(program: Program, request: Request, limit: int | None) -> str | None:
         "rules": None if request.rewrites is None else [rule.name for rule in request.rules],
         "limits": asdict(request.limits), "exact": request.exact, "memory limit": limit})
     if key is None:
-        LOGGER.debug("plans under a %s are not kept: it cannot be written down", type(request.cost_model).__name__)
+        LOGGER.debug("the plan of %s under a %s is not kept: one of them cannot be written down", program.name,
+                     type(request.cost_model).__name__)
     return key
 
 
