@@ -101,6 +101,19 @@ def test_a_level_that_is_padded_once_is_fused_with_it() -> None:
     assert "select" in kept
 
 
+@pytest.mark.parametrize("contracted,platform,kept", [(0, "cpu", True), (1, "cpu", False), (0, "gpu", False)])
+def test_what_is_transposed_for_a_product_is_computed_before(contracted: int, platform: str, kept: bool) -> None:
+    """XLA:CPU computes it again where it transposes it, and reads all that it is computed from across rows."""
+    a = Assembler(Mesh({"x": 2}))
+    square = TensorType((8, 8), "f32")
+    level = a.emit(Local("tanh", Attributes(), (square,)), (a.input(square),))[0]
+    numbers = Attributes(lhs_batching_dimensions=(), rhs_batching_dimensions=(),
+                         lhs_contracting_dimensions=(contracted,), rhs_contracting_dimensions=(0,))
+    dot = Local("dot_general", Attributes(dot_dimension_numbers=numbers, dtype="f32"), (square,))
+    product, other = a.emit(dot, (level, a.input(square)))[0], pointwise(a, "negate", level)
+    assert bool(fenced(a.build([product, other]), platform)) == kept
+
+
 @pytest.mark.parametrize("start,kept", [(0, False), (2, False), (1, True)])
 def test_a_part_of_a_concatenation_is_no_other_place(start: int, kept: bool) -> None:
     """Compilers cut the operand of a concatenation in whose rows a slice lies, unless it takes rows of two."""

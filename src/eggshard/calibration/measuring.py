@@ -29,8 +29,11 @@ from eggshard.steps.steps import Action, Local, Step, StepPlan
 _COPIES, _BYTES = 4, 1 << 28
 #: Calls that tell how long a program takes, about.
 _CALLS = 2
-#: Trips of a loop at most, and the seconds that more trips take at least than none, unless one trip takes as long.
-_MOST, _SPAN = 1 << 14, 20e-3
+#: Trips of a loop at most, and the seconds that more trips take at least than none, unless one trip takes as long: few,
+#: as networks hand on short bursts faster than long ones, and plans send short ones.
+_MOST, _SPAN = 1 << 14, 5e-3
+#: Calls in each round of programs that take no longer than so many seconds: short ones are the most uncertain.
+_OFTEN, _SHORT = 4, 20e-3
 #: Times that a case without a time is timed again.
 _TRIES = 4
 
@@ -39,14 +42,15 @@ _TRIES = 4
 class Case:
     """One step to time, in a program that runs ``copies`` of it in each trip of a loop.
 
-    program: seconds of a call with so many trips. trips: of the calls that take longer. none, more: seconds of calls
-    without a trip, and with these.
+    program: seconds of a call with so many trips. trips: of the calls that take longer. calls: of both kinds in
+    each round. none, more: seconds of calls without a trip, and with these.
     """
 
     sample: Sample
     copies: int = 1
     program: Callable[[int], float] = lambda trips: 0.0
     trips: int = 1
+    calls: int = 1
     none: list[float] = field(default_factory=list)
     more: list[float] = field(default_factory=list)
 
@@ -56,8 +60,9 @@ class Case:
 
     def time(self) -> None:
         """Call the program without a trip, and with many."""
-        self.none.append(self.program(0))
-        self.more.append(self.program(self.trips))
+        for _ in range(self.calls):
+            self.none.append(self.program(0))
+            self.more.append(self.program(self.trips))
 
     @property
     def seconds(self) -> float:
@@ -111,6 +116,7 @@ def _prepare(case: Case, devices: Sequence[Any], arrays: dict[Any, Any]) -> None
     none = min(case.program(0) for _ in range(_CALLS))
     while (took := min(case.program(case.trips) for _ in range(_CALLS)) - none) < _SPAN and case.trips < _MOST:
         case.trips = min(_MOST, max(2, min(16, math.ceil(_SPAN / max(took, 1e-6)))) * case.trips)
+    case.calls = _OFTEN if none + took <= _SHORT else 1
 
 
 def rounds(repeats: int) -> int:

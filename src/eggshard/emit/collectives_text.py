@@ -55,7 +55,8 @@ class StepText(IndexedText):
         into: by place the outputs that are written into an array, and how they are put together.
         """
         values: dict[int, Value] = dict(zip(plan.inputs, arguments, strict=True))
-        kept = fenced(plan) - {one.value for one, _ in into.values() if one.alone} if self.platform else frozenset()
+        alone_there = {one.value for one, _ in into.values() if one.alone}
+        kept = fenced(plan, self.platform) - alone_there if self.platform else frozenset()
         alone = written_alone(plan, kept)
         put_together = {id(laid.step) for one, _ in into.values() for laid in one.then}
         for step in plan.steps:

@@ -30,8 +30,8 @@ _RESHAPES = frozenset({"broadcast_in_dim", "dot_general", "gather", "reshape", "
 _CHEAP = frozenset({"compare", "convert", "is_finite"})
 
 
-def fenced(plan: StepPlan) -> frozenset[int]:
-    """The values to compute once.
+def fenced(plan: StepPlan, platform: str = "cpu") -> frozenset[int]:
+    """The values to compute once on a platform.
 
     They are computed or put together, and more elements of them are read than they have, not all in place; or their
     elements are chosen from several arrays, and are read at other places. And what XLA gets wrong where it is fused.
@@ -62,6 +62,8 @@ def fenced(plan: StepPlan) -> frozenset[int]:
         if pieces or cut or isinstance(step.action, Crop | Resize) or _local(step, _MOVING):
             moved.update(step.operands)
             joined.update(() if cut else step.operands)
+        if platform == "cpu":  # others have products of transposed operands
+            moved.update(_turned(plan, step))
     return frozenset(kept | _reshaped_updates(plan) | _transformed(plan))
 
 
@@ -144,6 +146,22 @@ def _in_pieces(step: Step) -> bool:
     if isinstance(step.action, Crop):
         return len(set(step.action.offsets)) > 1
     return isinstance(step.action, BoxSelect | EdgeFill | Mask | WindowExchange)
+
+
+def _turned(plan: StepPlan, step: Step) -> list[int]:
+    """Operands of a product that compilers transpose first: they contract the last dimensions of the first operand,
+    and those of the second one after its batches."""
+    if not _local(step, {"dot_general"}):
+        return []
+    numbers = step.action.attributes["dot_dimension_numbers"]  # type: ignore[attr-defined]
+    out = []
+    for v, side in zip(step.operands, ("lhs", "rhs"), strict=True):
+        contracted, batches = (sorted(numbers[f"{side}_{kind}_dimensions"]) for kind in ("contracting", "batching"))
+        rank = plan.types[v].rank
+        first = rank - len(contracted) if side == "lhs" else len(batches)
+        if contracted != list(range(first, first + len(contracted))):
+            out.append(v)
+    return out
 
 
 def _cuts(plan: StepPlan, step: Step) -> bool:
