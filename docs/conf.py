@@ -23,3 +23,5 @@ autodoc_default_options = {"members": True, "undoc-members": False, "show-inheri
 # Docstrings are plain text with `names`; what they name is code.
 default_role = "code"
 nitpicky = False
+# Two classes are called Proof, and two Difference: annotations name them without their modules.
+suppress_warnings = ["ref.python"]
