@@ -86,23 +86,23 @@ def _key(program: Program, request: Request, limit: int | None) -> str | None:
 
 
 def _completed(found: PlanRecord, request: Request, limit: int | None) -> PlanRecord:
-    """A kept plan with what is made when first asked for: its baseline, and its reasons, by planning anew."""
-    convention = frontend_of(request.program).calling_convention(request.program)
+    """A kept plan with its reasons and its baseline, which takes the bodies of loops that a search plans: both are made
+    by planning anew when first asked for."""
 
-    def baseline() -> PlanRecord:
-        from eggshard.planner.optimization import baseline_of
-
-        return baseline_of(request)
-
-    def reasons(names: Mapping[int, str]) -> Reasons:
+    @cache
+    def again() -> PlanRecord:
         from eggshard.planner.optimization import planned
 
-        again = planned(replace(request, bar=Bar(False)), limit, Deadline(request.limits.seconds))
-        if plan_fingerprint(again) != plan_fingerprint(found):
-            return Reasons(note="the plan was kept, and planned anew it is another one: another search weighed it")
-        return again.reasons_for(names)
+        return planned(replace(request, bar=Bar(False)), limit, Deadline(request.limits.seconds))
 
-    return replace(found, baseline_factory=cache(baseline), calling_convention=convention, reasons_factory=reasons)
+    def reasons(names: Mapping[int, str]) -> Reasons:
+        if plan_fingerprint(again()) != plan_fingerprint(found):
+            return Reasons(note="the plan was kept, and planned anew it is another one: another search weighed it")
+        return again().reasons_for(names)
+
+    convention = frontend_of(request.program).calling_convention(request.program)
+    return replace(found, baseline_factory=lambda: again().baseline, calling_convention=convention,
+                   reasons_factory=reasons)
 
 
 def _log(plan: PlanRecord, seconds: float) -> None:

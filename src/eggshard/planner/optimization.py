@@ -96,13 +96,6 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), memory_limit)
 
 
-def baseline_of(request: Request) -> PlanRecord:
-    """The baseline of a request's plan."""
-    task = read(request)
-    convention = frontend_of(request.program).calling_convention(request.program)
-    return _baseline(task, output_options(task.plans), convention)
-
-
 def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> PlanRecord:
     task = read(request)
     plans, context, program = task.plans, task.plans.context, task.plans.context.program
