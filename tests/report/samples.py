@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import eggshard
 from eggshard.api import Plan
 from eggshard.costmodel import WireBytes
+from eggshard.frontends.builder import ProgramBuilder
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
@@ -57,6 +59,50 @@ def mlp() -> Plan:
 @cache
 def chain() -> Plan:
     return eggshard.optimize(CHAIN, cost_model="alpha-beta")
+
+
+@cache
+def baseline() -> Plan:
+    """What users get where the search came to nothing."""
+    plan = mlp().baseline
+    return replace(plan, search=replace(plan.search, fallback="the search found nothing cheaper than the baseline"))
+
+
+@cache
+def alone() -> Plan:
+    """A plan without collectives."""
+    builder = ProgramBuilder({"x": 4})
+    value = builder.input((64, 64), "f32", ("x", None))
+    builder.output(builder.tanh(value + value), ("x", None))
+    return eggshard.optimize(builder.build(), cost_model="alpha-beta")
+
+
+@cache
+def scopes() -> Plan:
+    """Two layers in scopes of their own, each with a chain of element-wise ops."""
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
+
+    def given(*axes: str | None) -> Any:
+        return jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec(*axes)))
+
+    def apply(x: Any, *weights: Any) -> Any:
+        for n, w in enumerate(weights):
+            with jax.named_scope(f"layer{n}"):
+                x = jax.nn.gelu(x @ w) * 0.5 + x
+        return x
+
+    out = NamedSharding(mesh, PartitionSpec("x", None))
+    lowered = jax.jit(apply, out_shardings=out).lower(given("x", None), given(None, "x"), given("x", None))
+    return eggshard.optimize(lowered, cost_model="alpha-beta")
+
+
+@cache
+def loops() -> Plan:
+    return eggshard.optimize(scan(), cost_model="tpu-v5e")
 
 
 def scan() -> Any:

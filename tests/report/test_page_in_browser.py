@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.samples import chain, long_plan, mlp, scan
+from tests.report import samples
+from tests.report.page_states import STATES, State
+from tests.report.samples import chain, long_plan, loops, mlp
 
 from eggshard.api import Plan
 from eggshard.report.findings import findings
@@ -115,6 +117,24 @@ def test_numbers_of_flips_are_those_of_python(opened: Open) -> None:
         for k, other in enumerate(decision.alternatives):
             found = page.evaluate(f"E.flips(E.decision({n}).alternatives[{k}]).map((f) => f.to / f.from)")
             assert sorted(found) == pytest.approx(sorted(flip.factor for flip in other.flips))
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_states_show_what_a_reader_must_find(opened: Open, tmp_path: Path, state: State) -> None:
+    page = opened(getattr(samples, state.plan)(), "overview", state.compared)
+    for key in state.keys:
+        what, _, rest = key.partition(" ")
+        if what == "click":
+            page.locator(rest).first.click()
+        elif what == "type":
+            page.keyboard.type(rest)
+        else:
+            page.keyboard.press(key)
+        page.wait_for_timeout(120)
+    text = page.inner_text("body") + page.inner_text("#help")
+    assert [shown for shown in state.shows if shown not in text] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1401
+    page.screenshot(path=tmp_path / "state.png")
 
 
 def test_every_view_is_reached_by_a_key(opened: Open, tmp_path: Path) -> None:
@@ -345,20 +365,13 @@ def test_a_narrow_window_shows_one_after_the_other(opened: Open) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 481
 
 
-@pytest.fixture(scope="module")
-def loops() -> Plan:
-    import eggshard
-
-    return eggshard.optimize(scan(), cost_model="h100-node")
-
-
 def address(page: Any) -> str:
     return str(page.evaluate("E.address(E.state.step)"))
 
 
-def test_steps_in_loops_are_reached_by_keys(opened: Open, loops: Plan, tmp_path: Path) -> None:
-    page = opened(loops)
-    (number, *_) = (i for i, step in enumerate(loops.steps) if step.action.kind == "while")
+def test_steps_in_loops_are_reached_by_keys(opened: Open, tmp_path: Path) -> None:
+    page = opened(loops())
+    (number, *_) = (i for i, step in enumerate(loops().steps) if step.action.kind == "while")
     page.keyboard.press("/")
     page.keyboard.type(f"{number}.body op:reduce-scatter")
     page.keyboard.press("Enter")
@@ -384,10 +397,10 @@ def test_steps_in_loops_are_reached_by_keys(opened: Open, loops: Plan, tmp_path:
     shot(page, "loops", tmp_path)
 
 
-def test_times_in_loops_are_within_them(opened: Open, loops: Plan, tmp_path: Path) -> None:
-    page = opened(loops)
+def test_times_in_loops_are_within_them(opened: Open, tmp_path: Path) -> None:
+    page = opened(loops())
     steps = page.evaluate("E.data.steps")
-    total = loops.cost.total
+    total = loops().cost.total
     for i, outer in enumerate(steps["parent"]):
         if outer >= 0:
             assert steps["start"][outer] - 1e-9 * total <= steps["start"][i]

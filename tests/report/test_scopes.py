@@ -4,7 +4,10 @@ import random
 
 import pytest
 
-from eggshard.report.scopes import LEAST_RUN, Run, merged, runs_of, scope_of
+from eggshard.program.attributes import Attributes
+from eggshard.program.types import TensorType
+from eggshard.report.scopes import LEAST_RUN, Run, fused, merged, runs_of, scope_of
+from eggshard.steps.steps import Local, Step
 
 
 @pytest.mark.parametrize(("location", "scope"), [
@@ -40,3 +43,16 @@ def test_runs_cover_every_step_once(seed: int) -> None:
 def test_short_runs_join_their_neighbour() -> None:
     assert merged("a" * LEAST_RUN + "b" + "a" * 3) == [("a", 0, LEAST_RUN + 4)]
     assert merged("ab" + "c" * LEAST_RUN) == [("c", 0, LEAST_RUN + 2)]
+
+
+def step(name: str, operands: tuple[int, ...], result: int) -> Step:
+    return Step(Local(name, Attributes(), (TensorType((4,), "f32"),)), operands, (result,))
+
+
+def test_fused_steps_follow_one_another_and_read_what_was_made() -> None:
+    chain = [step("add", (0, 1), 2), step("multiply", (2, 1), 3), step("tanh", (3,), 4)]
+    assert fused(chain) == [0, 0, 0] and fused(chain[:2]) == [-1, -1]
+    product = step("dot_general", (4, 4), 5)
+    assert fused([*chain, product, step("tanh", (5,), 6)]) == [0, 0, 0, -1, -1]
+    others = [step("add", (0, 0), 7), step("negate", (7,), 8), step("exponential", (8,), 9)]
+    assert fused([*chain, *others]) == [0, 0, 0, 1, 1, 1]

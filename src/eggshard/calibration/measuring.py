@@ -26,7 +26,7 @@ from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import Action, Local, Step, StepPlan
 
 #: Copies of a step in a loop's body at most, and the bytes of all their operands and results there.
-_COPIES, _BYTES = 4, 1 << 28
+_COPIES, _BYTES = 4, 1 << 29
 #: Calls that tell how long a program takes, about.
 _CALLS = 2
 #: Trips of a loop at most, and the seconds that more trips take at least than none, unless one trip takes as long: few,

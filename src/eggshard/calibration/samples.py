@@ -28,6 +28,8 @@ from eggshard.steps.window_steps import HaloExchange
 
 #: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
 SIZES, HOST_SIZES = (tuple(1 << p for p in powers) for powers in (range(12, 29, 4), range(12, 22, 3)))
+#: Bytes of an array that, with a few more on every device, is beyond the caches of a host.
+BEYOND_CACHES = 1 << 22
 #: Element-wise ops of a kernel: as many as take about as long as one, which is what it takes to read and write memory.
 _FUSED = 8
 #: Products in a batch of them, as attention has.
@@ -86,12 +88,14 @@ class Groups:
 
 
 def samples(
-    devices: int, sizes: Sequence[int] = SIZES, groups: Sequence[int] = (), per_process: int = 0
+    devices: int, sizes: Sequence[int] = SIZES, groups: Sequence[int] = (), per_process: int = 0,
+    large: Sequence[int] = (),
 ) -> list[Sample]:
     """The steps to time on so many devices: each kind at each size and for each group size.
 
     sizes: bytes of f32 per device. groups: group sizes (by default all that divide the number of devices).
-    per_process: devices of each process where there are several: groups of one device of each are timed, too.
+    per_process: devices of each process where there are several: groups of one device of each are timed, too. large:
+    more sizes for local ops that take as long as their bytes do, as products do not.
     """
     groups = tuple(groups) or tuple(g for g in range(2, devices + 1) if devices % g == 0)
     bad = [g for g in groups if g < 2 or devices % g]
@@ -108,6 +112,8 @@ def samples(
         for each in grouped:
             out += (Sample(each.mesh, action, (type_,)) for action, type_ in _collectives(each, size // 4))
         out += _local(Mesh({"rest": 1, "group": devices}), size // 4)
+    for size in large:
+        out += _local(Mesh({"rest": 1, "group": devices}), size // 4, products=False)
     return out
 
 
@@ -163,7 +169,7 @@ def _halo(group: int, dim: int, whole: TensorType) -> HaloExchange:
     return HaloExchange(dim, ("group",), n + 2 * width, (width,) * group, rounds)
 
 
-def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
+def _local(mesh: Mesh, elements: int, products: bool = True) -> Iterator[Sample]:
     """Ops on all devices at once, as plans run them.
 
     What only cuts is left out: it is read in place.
@@ -182,7 +188,7 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
         (lambda b, x: b.sum(x, 1), (square,)),
         (lambda b, x: b.op("fft", x, fft_type="RFFT", fft_length=x.shape[1:]), (square,)),
     ]
-    if side <= _WIDEST:
+    if products and side <= _WIDEST:
         cases += [(lambda b, x, y: b.dot(x, y), shapes) for shapes in (
             (square, square), (deep, wide), (wide, deep), (square, tall), (flat, square),
             ((_HEADS, side // 4, narrow), (_HEADS, narrow, side // 4)))]

@@ -16,7 +16,7 @@ from eggshard.report.difference import difference, figures
 from eggshard.report.explanation import decisions_of, why
 from eggshard.report.findings import findings
 from eggshard.report.page_rows import Row, Rows
-from eggshard.report.scopes import Run, Scope, merged, runs_of, scope_of
+from eggshard.report.scopes import Run, Scope, fused, merged, runs_of, scope_of
 from eggshard.report.tables import headline, model_name, over, what
 from eggshard.report.words import sentence
 from eggshard.steps.control_steps import Branch, Loop
@@ -122,7 +122,9 @@ class PageData:
         """Columns by name, a row for every step; those of loops and branches after the step that they are in."""
         columns = {name: [of(row) for row in self._rows.rows] for name, of in self._columns().items()}
         inside = {row: [list(inner) for inner in inside] for row, inside in self._rows.inside.items()}
-        return {**columns, "alive": self._rows.alive, "inside": inside}
+        chains = {id(room): fused(room.place.program.steps) for room in self._rows.rooms}
+        of = [chains[id(row.room)][row.number] for row in self._rows.rows]
+        return {**columns, "alive": self._rows.alive, "inside": inside, "fused": of}
 
     def _columns(self) -> dict[str, Callable[[Row], Any]]:
         """What each column says of a step."""

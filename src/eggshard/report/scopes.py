@@ -1,12 +1,20 @@
-"""Named scopes of a program's ops (`jax.named_scope`, modules of Flax), and runs of steps that are of one scope."""
+"""Named scopes of a program's ops (`jax.named_scope`, modules of Flax), runs of steps that are of one scope, and
+element-wise steps that compilers fuse."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from eggshard.ops import registry
+from eggshard.steps.steps import Local, Step
+
+#: The least number of steps that are shown as one fused kernel.
+LEAST_FUSED = 3
+#: What compilers fuse besides element-wise ops.
+_FUSED_TOO = ("broadcast_in_dim", "reshape")
 #: The least number of steps of a run; a shorter one joins its neighbour.
 LEAST_RUN = 6
 #: Names that JAX writes for control flow and for calls, which are nobody's scopes.
@@ -93,3 +101,31 @@ def merged(labels: Sequence[Hashable]) -> list[tuple[Hashable, int, int]]:
         (_, _, short), second = runs.pop(0), runs[0]
         runs[0] = (second[0], 0, second[2] + short)
     return runs
+
+
+def fused(steps: Sequence[Step]) -> list[int]:
+    """Per step the number of its chain, -1 outside of any: element-wise steps in a row, each of which reads what one
+    before it makes, as compilers make one kernel of."""
+    found, chains = [-1] * len(steps), 0
+    for chain in _chains(steps):
+        if len(chain) >= LEAST_FUSED:
+            found[chain.start : chain.stop] = [chains] * len(chain)
+            chains += 1
+    return found
+
+
+def _chains(steps: Sequence[Step]) -> Iterator[range]:
+    first = 0
+    while first < len(steps):
+        end, made = first + 1, set(steps[first].results)
+        while _fusible(steps[first]) and end < len(steps) and _fusible(steps[end]) and made & {*steps[end].operands}:
+            made.update(steps[end].results)
+            end += 1
+        yield range(first, end)
+        first = end
+
+
+def _fusible(step: Step) -> bool:
+    action = step.action
+    return isinstance(action, Local) and registry.known(action.name) and (
+        registry.get(action.name).pointwise or action.name in _FUSED_TOO)

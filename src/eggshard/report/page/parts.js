@@ -11,16 +11,21 @@ E.parts = function () {
     }
     // The programs in a loop or branch are a part each, behind its step.
     node.make = () => {
-      const items = E.outermost(start, count).flatMap((i) => [
-        leaf(i),
-        ...(E.data.steps.inside[i] || []).filter(([, , n]) => n).map(([name, first, n]) => cut(name, first, n)),
-      ]);
+      const items = chained(E.outermost(start, count)).flatMap((node) =>
+        node.step === undefined
+          ? [node]
+          : [
+              node,
+              ...(E.data.steps.inside[node.step] || []).filter(([, , n]) => n).map(([name, first, n]) => cut(name, first, n)),
+            ],
+      );
       if (items.length <= FEW) return items;
       const pieces = Math.min(60, Math.ceil(items.length / 40)),
         ends = d3.range(pieces + 1).map((k) => Math.round((k * items.length) / pieces));
       return ends.slice(1).map((end, k) => {
         const some = items.slice(ends[k], end),
-          last = some[some.length - 1];
+          behind = some[some.length - 1],
+          last = behind.children ? behind.children[behind.children.length - 1] : behind;
         return E.bundle(some, `steps ${E.address(some[0].start)}\u2013${E.address(last.start)}`);
       });
     };
@@ -29,6 +34,24 @@ E.parts = function () {
   const nodes = E.data.groups.map((run) => cut(...run));
   if (nodes.length === 1) return Object.assign(nodes[0], { label: "all steps" });
   return { label: "all steps", start: 0, count: E.count, children: folded(nodes) };
+
+  // Element-wise steps that compilers fuse are one node, unless nothing else is there.
+  function chained(steps) {
+    const fused = E.data.steps.fused,
+      runs = [];
+    for (const i of steps) {
+      const run = runs[runs.length - 1];
+      if (run && fused[i] >= 0 && fused[i] === fused[run[0]]) run.push(i);
+      else runs.push([i]);
+    }
+    return runs.length < 2
+      ? steps.map(leaf)
+      : runs.map((run) => (run.length < 2 ? leaf(run[0]) : E.bundle(run.map(leaf), fusedLabel(run))));
+  }
+  function fusedLabel(run) {
+    const names = [...new Set(run.map((i) => E.text(E.data.steps.op[i])))];
+    return `fused: ${names.slice(0, 3).join(", ")}${names.length > 3 ? ", \u2026" : ""}`;
+  }
 
   // Equal parts in a row are one node: the layers of a model.
   function folded(nodes) {
