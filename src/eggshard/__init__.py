@@ -6,7 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from eggshard import costmodel as costmodel, errors as errors
-from eggshard.errors import EggshardError as EggshardError, EggshardWarning as EggshardWarning
+from eggshard.errors import (
+    EggshardError as EggshardError,
+    EggshardWarning as EggshardWarning,
+    Interrupted as Interrupted,
+)
 from eggshard.extras import check_jax as _check_jax, named_extras as _named_extras
 from eggshard.limits import Guard as Guard, Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh

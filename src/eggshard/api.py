@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
-from eggshard.errors import EggshardError, LoweringError
+from eggshard.errors import EggshardError, Interrupted, LoweringError
 from eggshard.extras import named_extras
 from eggshard.limits import Limits
 from eggshard.plan.record import PlanRecord
@@ -406,8 +406,9 @@ def optimize(
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
 
-    Raises ProgramError, ShardingError, MeshError, CostModelError for bad input, and LimitError if no plan found
-    stays under memory_limit. If the search itself fails, warns (EggshardWarning) and returns the baseline plan.
+    Raises ProgramError, ShardingError, MeshError, CostModelError for bad input, and LimitError if no plan found stays
+    under memory_limit. Ctrl-C raises Interrupted, whose ``plan`` is the best one so far or the baseline. If the search
+    itself fails, warns (EggshardWarning) and returns the baseline plan.
     """
     options: dict[str, Any] = {
         "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "effort": effort, "exact": exact,
@@ -417,7 +418,10 @@ def optimize(
         from eggshard.planner.request import requested
 
         return stage_of(requested(program, **options), until)
-    return Plan.of(entry.optimize(program, memory_limit=memory_limit, progress=progress, **options))
+    try:
+        return Plan.of(entry.optimize(program, memory_limit=memory_limit, progress=progress, **options))
+    except Interrupted as interrupted:
+        raise Interrupted(interrupted.plan and Plan.of(interrupted.plan)) from None
 
 
 def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int | None = None, seed: int = 0) -> Proof:

@@ -143,13 +143,20 @@ def diff(
 def planned(
     source: Path | str, model: str | None, exact: bool, seconds: float, memory_limit: str | None,
 ) -> Plan:
-    """The cheapest plan of a module: a file, standard input, or its text."""
+    """The cheapest plan of a module: a file, standard input, or its text. After Ctrl-C the best one so far."""
     import eggshard
 
-    return eggshard.optimize(
-        text_of(source) if source == _STDIN else source, cost_model=model, exact=exact,
-        limits=eggshard.Limits(seconds=seconds, effort=eggshard.config.effort),
-        memory_limit=parse_size(memory_limit) if memory_limit else None)
+    try:
+        return eggshard.optimize(
+            text_of(source) if source == _STDIN else source, cost_model=model, exact=exact,
+            limits=eggshard.Limits(seconds=seconds, effort=eggshard.config.effort),
+            memory_limit=parse_size(memory_limit) if memory_limit else None)
+    except eggshard.Interrupted as interrupted:
+        if interrupted.plan is None:
+            raise
+        typer.echo("planning was interrupted: this is the best plan so far", err=True)
+        plan: Plan = interrupted.plan
+        return plan
 
 
 def plan_of(source: Path, model: str | None, exact: bool, seconds: float, memory_limit: str | None) -> Plan:

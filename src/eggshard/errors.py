@@ -1,6 +1,7 @@
 """The exceptions of this package, by kind. Every message names the place, the problem and the remedy."""
 
 import re as _re
+from typing import Any as _Any
 
 _CONTROL = _re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -65,6 +66,15 @@ class DependencyError(EggshardError, ModuleNotFoundError):
 
 class ConfigError(EggshardError, ValueError):
     """`eggshard.config` has no such option, or the option no such value."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Planning was interrupted, by Ctrl-C. plan: the best one so far, else the baseline; None where memory was limited
+    and no plan within the limit is known."""
+
+    def __init__(self, plan: _Any = None):
+        super().__init__("planning was interrupted; the best plan so far is in the exception's `plan`")
+        self.plan = plan
 
 
 class EggshardWarning(UserWarning):

@@ -111,12 +111,18 @@ _LEAST = {
 class Deadline:
     """The end of a search, shared by all that plans for it, bodies of loops included. All else is bounded by work.
 
-    at: of `time.monotonic`. missed: the stages that the clock ended before they were done.
+    at: of `time.monotonic`. missed: the stages that the clock ended before they were done. interrupted: whether the
+    user ended it, by Ctrl-C.
     """
 
     def __init__(self, seconds: float = math.inf):
         self.at = time.monotonic() + seconds
         self.missed: dict[str, None] = {}
+        self.interrupted = False
+
+    def interrupt(self) -> None:
+        """Let the search end now."""
+        self.at, self.interrupted = time.monotonic(), True
 
     @property
     def left(self) -> float:

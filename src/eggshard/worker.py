@@ -21,9 +21,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, TypeVar
 
 from eggshard.errors import EggshardError
+
+T = TypeVar("T")
 
 #: What the shared worker imports while idle, so that the first call finds it warm.
 PRELOAD = ("eggshard.egraph.adapter",)
@@ -37,6 +40,14 @@ _SIGSEGV, _SIGABRT, _SIGKILL, _SIGBUS = 11, 6, 9, 7
 #: One thread makes egglog's row order reproducible. The worker must not claim accelerators or inherit XLA's flags.
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "RUST_BACKTRACE": "0", "JAX_PLATFORMS": "cpu"}
 _DROPPED = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "PYTHONSTARTUP", "PYTHONINSPECT")
+
+
+def begun(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin work that mostly waits for another process, in a thread; what waits for its result."""
+    executor = ThreadPoolExecutor(1)
+    future = executor.submit(work)
+    executor.shutdown(wait=False)
+    return future.result
 
 
 class WorkerFailure(EggshardError):

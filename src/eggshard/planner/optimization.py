@@ -14,6 +14,7 @@ from eggshard.egraph.saturate import warm
 from eggshard.errors import (
     CostModelError,
     FallbackWarning,
+    Interrupted,
     LimitError,
     MeshError,
     ProgramError,
@@ -90,10 +91,16 @@ def propagated_outputs(program: Any) -> tuple[Program, list[Placement]]:
 
 
 def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> PlanRecord:
-    """The cheapest plan found for a request, with the proof that its limits leave time for."""
+    """The cheapest plan found for a request, with the proof that its limits leave time for.
+
+    `Interrupted`, with the best plan so far or the baseline, where the user ends it.
+    """
     began = time.perf_counter()
     plan = _plan(request, memory_limit, deadline)
-    return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), memory_limit)
+    try:
+        return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), memory_limit)
+    except KeyboardInterrupt:
+        raise Interrupted(plan) from None
 
 
 def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> PlanRecord:
@@ -124,6 +131,9 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
                 plan = _replaced(baseline(), plan.search, NOTHING_CHEAPER)
     except _USER_ERRORS:
         raise
+    except KeyboardInterrupt:
+        context.deadline.interrupt()
+        plan = _replaced(baseline(), Search(seconds=task.clock, exact=context.exact), "planning was interrupted")
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"optimisation failed ({reason}); using the baseline plan", FallbackWarning, stacklevel=4)
@@ -133,6 +143,8 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         bodies.forget()
     search = replace(plan.search, late=tuple(context.deadline.missed), left_out=(*plan.search.left_out, *inside))
     plan = replace(plan, search=search, baseline_factory=baseline, calling_convention=convention)
+    if context.deadline.interrupted:
+        raise Interrupted(plan if memory_limit is None or fits(plan, memory_limit) else None)
     if memory_limit is None:
         return plan
     placed = zip(program.output_types, outputs(), strict=True)
@@ -142,7 +154,10 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         limits = replace(request.limits, seconds=deadline.left)
         return _plan(replace(request, cost_model=model, limits=limits), None, deadline)
 
-    return _within(plan, memory_limit, held, searched, planner, deadline)
+    try:
+        return _within(plan, memory_limit, held, searched, planner, deadline)
+    except KeyboardInterrupt:
+        raise Interrupted(plan if fits(plan, memory_limit) else None) from None
 
 
 def _baseline(task: Task, outputs: Sequence[Sequence[Placement]], convention: CallingConvention | None) -> PlanRecord:

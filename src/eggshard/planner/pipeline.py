@@ -7,7 +7,6 @@ are all planned by these functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
@@ -29,7 +28,7 @@ from eggshard.planner.hints import is_partly_manual
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import Shared, in_buckets
+from eggshard.planner.repricing.buckets import in_buckets, weighted_sums
 from eggshard.planner.repricing.overlapped import fastest
 from eggshard.planner.state import Decoded, Encoded, Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
@@ -37,12 +36,12 @@ from eggshard.program.program import Region
 from eggshard.reshard.window_routes import bounding_window_of
 from eggshard.selection.bounds.sharing import sharing_bound
 from eggshard.selection.portfolio import extract
-from eggshard.selection.problem import Extraction, Problem
+from eggshard.selection.problem import Extraction, Problem, Stopped
 from eggshard.spmd.joining import JOINABLE, joined
 from eggshard.steps.steps import StepPlan
 from eggshard.steps.window_steps import WindowExchange
+from eggshard.worker import begun
 
-T = TypeVar("T")
 P = TypeVar("P")
 Q = TypeVar("Q")
 #: Relative excess of a price over its bound that rounding of sums may cause.
@@ -201,8 +200,14 @@ def solve(state: Encoded) -> Scheduled:
             return state
         return encode(with_graph(replace(state, plans=state.plans.priced_by(other)), state.graph))
 
-    def planned(other: Pricer) -> Scheduled:
-        return schedule(decode(select(under(other))))
+    def planned(other: Pricer, known: Scheduled | None = None) -> Scheduled:
+        try:
+            return schedule(decode(select(under(other))))
+        except KeyboardInterrupt:
+            if known is None:
+                raise
+            state.plans.context.deadline.interrupt()
+            return known
 
     if pricer.overlap:
         return fastest(pricer, planned, lambda other: under(other).problem, limits.gap,
@@ -233,16 +238,6 @@ def _with_planned_bodies(state: Encoded, found: Extraction) -> Problem | None:
     return replace(problem, choices=choices, seeds=[*problem.seeds, seed])
 
 
-def weighted_sums(pricer: Pricer) -> tuple[str, str]:
-    """What to say of the prices of decisions, and their unit: of a machine that overlaps, no times of schedules."""
-    if isinstance(pricer, Shared):
-        return "all-reduces are priced without the latency that they may share", ""
-    if not pricer.overlap:
-        return "", ""
-    return ("prices are weighted sums of what every resource is held for: what the search compared, no times of "
-            "schedules"), "weighted seconds"
-
-
 def _ops_of(region: Region) -> dict[int, str]:
     """Per value of a region by which op it is made, and where its author wrote that."""
     return {v: op.described for op in region.ops for v in op.results}
@@ -262,13 +257,17 @@ def ordered(steps: StepPlan, pricer: Pricer) -> StepPlan:
 def extracted(context: Context, graph: EGraph, problem: Problem) -> Extraction:
     """The plan of a problem that is found with work in proportion to the graph, whatever the clock says till the end.
 
-    Time that runs out is noted with the context's deadline.
+    Time that runs out, or is cut short by the user, is noted with the context's deadline.
     """
     limits, deadline = context.limits, context.deadline
     effort = EFFORTS[limits.effort]
     seconds = effort.work * (0.2 + limits.seconds_per_node * graph.size)
-    found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + effort.patience * limits.patience,
-                    deadline=deadline.at, methods=effort.methods)
+    try:
+        found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + effort.patience * limits.patience,
+                        deadline=deadline.at, methods=effort.methods)
+    except Stopped as stopped:
+        deadline.interrupt()
+        found = stopped.found
     deadline.ends("select")
     return found
 
@@ -280,11 +279,3 @@ def saturated(context: Context, region: Region, rules: Sequence[Rule]) -> EGraph
     if graph.report.late:
         context.deadline.miss("saturate")
     return graph
-
-
-def begun(work: Callable[[], T]) -> Callable[[], T]:
-    """Begin work that mostly waits for another process, in a thread; what waits for its result."""
-    executor = ThreadPoolExecutor(1)
-    future = executor.submit(work)
-    executor.shutdown(wait=False)
-    return future.result

@@ -80,3 +80,11 @@ class Extraction:
         """(cost - the better bound) / cost, 0 for a free plan."""
         cost = self.selection.cost
         return 0.0 if cost <= 0 else max(0.0, (cost - max(self.bound, self.once)) / cost)
+
+
+class Stopped(KeyboardInterrupt):
+    """The search was interrupted. found: the best selection so far."""
+
+    def __init__(self, found: Extraction):
+        super().__init__()
+        self.found = found

@@ -19,17 +19,9 @@ from eggshard.planner.layers.ring import Ring
 from eggshard.planner.layers.shortening import KEPT, Short, shorten
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
-from eggshard.planner.pipeline import (
-    begun,
-    decode,
-    extracted,
-    saturated,
-    schedule,
-    weighted_sums,
-    with_graph,
-)
+from eggshard.planner.pipeline import decode, extracted, saturated, schedule, with_graph
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import Shared, latencies
+from eggshard.planner.repricing.buckets import Shared, least_latency, weighted_sums
 from eggshard.planner.rows import looks_at_neighbours, reaching
 from eggshard.planner.state import Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
@@ -40,6 +32,7 @@ from eggshard.selection.problem import Extraction, Problem, Selection
 from eggshard.selection.search.start import local_plan
 from eggshard.selection.verify import complete
 from eggshard.steps.steps import StepPlan
+from eggshard.worker import begun
 
 #: The least number of ops for planning by layers (`python -m bench layers`).
 MANY_OPS = 400
@@ -184,7 +177,7 @@ def _in_buckets(pricer: Pricer, planned: Callable[[Pricer, Selection | None], _M
     what either search says of the baseline.
     """
     alone = planned(pricer, None)
-    if alone is None or latencies(alone.encoding, pricer) is None:
+    if alone is None or least_latency(alone.encoding, pricer) is None:
         return alone and alone.layered
     together = None if pricer.overlap else planned(Shared(pricer), alone.selection)
     made = min((f.layered.made for f in (alone, together) if f), key=lambda made: pricer.program(made.steps))

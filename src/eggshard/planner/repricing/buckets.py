@@ -1,10 +1,9 @@
-"""All-reduces that share latencies: which sums may, and the search that is asked twice for it."""
+"""All-reduces that share latencies: which sums may, and the search that may be asked twice for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,10 +17,10 @@ from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
 from eggshard.selection.independence import may_be_independent
 from eggshard.steps.control_steps import Branch, Loop
-from eggshard.steps.steps import Action
+from eggshard.steps.steps import Action, StepPlan
 
-#: The part of a plan's cost that latencies may be for no search to ask whether all-reduces share them.
-LITTLE = 1e-2
+#: The part of a plan's cost that latencies of all-reduces may be for no other search to be asked where they count.
+LITTLE = 5e-3
 #: Relative difference of costs that rounding of sums may cause.
 ROUNDING = 1e-12
 
@@ -70,25 +69,33 @@ def _times(step: StepInfo, times: float) -> StepInfo:
                    copied_bytes=times * step.copied_bytes, runs=times * step.runs)
 
 
-def in_buckets(encoding: Encoding, pricer: Pricer, planned: Callable[[Pricer], Scheduled]) -> Scheduled:
-    """The cheaper plan of two: in the search all-reduces pay a latency each, or none, and the plan for those left.
+def in_buckets(encoding: Encoding, pricer: Pricer, planned: Callable[..., Scheduled]) -> Scheduled:
+    """The cheapest plan where all-reduces pay no latency in the search, or a latency each, unless the former will do.
 
-    Plans in which none is shared cost no less than the former search's bound, others no less than the latter's and one
-    latency. Where all that can be shared is little, it is taken off the former bound instead.
+    Plans in which none is shared cost no less than the latter search's bound, others no less than the former's and one
+    latency. Of what is found of no latency alone, all plans cost no less than its bound.
+
+    planned: called with prices; and with the plan so far, to be returned where the user ends the search.
     """
-    alone, latency = planned(pricer), latencies(encoding, pricer)
+    latency = least_latency(encoding, pricer)
     if latency is None:
-        return alone
-    cost, found = pricer.program(alone.steps), alone.search
-    if latency.all < LITTLE * cost:
-        return replace(alone, search=replace(found, shared=True, sharing=max(0.0, _of_all(found) - latency.all)))
+        return planned(pricer)
     together = planned(Shared(pricer))
     least, bound = pricer.program(together.steps), _of_all(together.search)
+    if hardly_shared(pricer, together.steps):
+        return together
+    alone = planned(pricer, together)
+    cost, found = pricer.program(alone.steps), alone.search
     best = together if least < cost * (1 - ROUNDING) else alone
     note = f"buckets: cost {least:.9g}, bound {bound:.9g} if all-reduces share latencies; else cost {cost:.9g}"
     return replace(best, search=replace(
         best.search, bound=found.bound, once=found.once, terms=found.terms, shared=True,
-        sharing=min(_of_all(found), bound + latency.least), notes=(*found.notes, note)))
+        sharing=min(_of_all(found), bound + latency), notes=(*found.notes, note)))
+
+
+def hardly_shared(pricer: Pricer, steps: StepPlan) -> bool:
+    """Whether all that a plan pays for latencies of all-reduces is little: no other plan can save more."""
+    return pricer.program(steps) <= (1 + LITTLE) * Shared(pricer).program(steps)
 
 
 def _of_all(search: Search) -> float:
@@ -96,15 +103,8 @@ def _of_all(search: Search) -> float:
     return min(search.bound, search.sharing) if search.shared else search.bound
 
 
-class Latencies(NamedTuple):
-    """Seconds of the least latency of an all-reduce, and of all that a plan may have, one per sum and axis."""
-
-    least: float
-    all: float
-
-
-def latencies(encoding: Encoding, pricer: Pricer) -> Latencies | None:
-    """The latencies that all-reduces may share; None where no two of them can be independent."""
+def least_latency(encoding: Encoding, pricer: Pricer) -> float | None:
+    """The seconds of the least latency that all-reduces may share; None where no two of them can be independent."""
     partial = {}
     for c, (places, choices) in enumerate(zip(encoding.placements, encoding.problem.choices, strict=True)):
         made = [places[choice.out] for choice in choices]
@@ -112,5 +112,14 @@ def latencies(encoding: Encoding, pricer: Pricer) -> Latencies | None:
             partial[c] = max(found, key=len)
     if not may_be_independent(encoding.problem, list(partial)):
         return None
-    latency = {a: Shared(pricer).latency((a,)) for axes in partial.values() for a in axes}
-    return Latencies(min(latency.values()), sum(latency[a] for axes in partial.values() for a in axes))
+    return min(Shared(pricer).latency((a,)) for axes in partial.values() for a in axes)
+
+
+def weighted_sums(pricer: Pricer) -> tuple[str, str]:
+    """What to say of the prices of decisions, and their unit: of a machine that overlaps, no times of schedules."""
+    if isinstance(pricer, Shared):
+        return "all-reduces are priced without the latency that they may share", ""
+    if not pricer.overlap:
+        return "", ""
+    return ("prices are weighted sums of what every resource is held for: what the search compared, no times of "
+            "schedules"), "weighted seconds"

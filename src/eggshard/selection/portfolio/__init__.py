@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from eggshard.selection.portfolio import methods as table
 from eggshard.selection.portfolio.state import Budget, Stage, State
-from eggshard.selection.problem import Extraction, Problem
+from eggshard.selection.problem import Extraction, Problem, Stopped
 from eggshard.selection.reductions.presolve import shrink
 
 #: The names of methods in the order in which they first run. Greedy always runs: every other method starts there.
@@ -31,7 +31,7 @@ def extract(
     not enough; where the problem is not too large, dual ascent, which gives no other, is left out then.
 
     Never worse than any valid seed. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no
-    plan exists, and `ValueError` for an unknown method.
+    plan exists, `ValueError` for an unknown method, and `Stopped`, with the best plan so far, where it is interrupted.
     """
     wanted = METHODS if methods is None else tuple(methods)
     unknown = [m for m in wanted if m not in METHODS]
@@ -41,5 +41,10 @@ def extract(
     budget = Budget(seconds, max(0.0, most - seconds), deadline, gap, exact)
     stage = Stage(*shrink(problem), budget.deadline)
     state = State(problem, budget, ("greedy", *wanted), stage)
-    table.run(state)
+    try:
+        table.run(state)
+    except KeyboardInterrupt:
+        if state.best is None:
+            raise
+        raise Stopped(state.result(time.monotonic() - began)) from None
     return state.result(time.monotonic() - began)
