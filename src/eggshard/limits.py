@@ -115,10 +115,11 @@ class Deadline:
     user ended it, by Ctrl-C.
     """
 
+    interrupted = False
+
     def __init__(self, seconds: float = math.inf):
         self.at = time.monotonic() + seconds
         self.missed: dict[str, None] = {}
-        self.interrupted = False
 
     def interrupt(self) -> None:
         """Let the search end now."""

@@ -43,6 +43,12 @@ class Shared(Pricer):
         """The price of an all-reduce of nothing."""
         return self.base.info(StepInfo("all-reduce", self.mesh, axes=axes, group=self.mesh.count(axes), messages=1))
 
+    def byte(self) -> float:
+        """The price of an all-reduce's byte over all axes."""
+        axes = tuple(self.mesh.axes)
+        return self.info(StepInfo("all-reduce", self.mesh, axes=axes, group=self.mesh.size, messages=1, wire_bytes=1.0,
+                                  memory_bytes=1.0))
+
     def info(self, step: StepInfo) -> float:
         if step.kind != "all-reduce":
             return self.base.info(step)
@@ -75,11 +81,17 @@ def in_buckets(encoding: Encoding, pricer: Pricer, planned: Callable[..., Schedu
     Plans in which none is shared cost no less than the latter search's bound, others no less than the former's and one
     latency. Of what is found of no latency alone, all plans cost no less than its bound.
 
+    Where a latency costs no more than a byte, as of a model of bytes, there is nothing to share.
+
     planned: called with prices; and with the plan so far, to be returned where the user ends the search.
     """
     latency = least_latency(encoding, pricer)
     if latency is None:
         return planned(pricer)
+    if latency <= Shared(pricer).byte():
+        alone = planned(pricer)
+        least = max(0.0, _of_all(alone.search) - latency * len(encoding.placements))
+        return replace(alone, search=replace(alone.search, shared=True, sharing=least))
     together = planned(Shared(pricer))
     least, bound = pricer.program(together.steps), _of_all(together.search)
     if hardly_shared(pricer, together.steps):
