@@ -38,9 +38,9 @@ class Limits:
     memory_mib: of the worker process. gap: extraction stops at this certified relative gap. seconds_per_node: what
     extraction may take per e-node, so that planning stays in proportion to compiling; raise it for a tighter
     certificate. patience: seconds by which the dual ascent may exceed that, once, where it finds better plans; 0 for
-    plans in a hurry. proof: the share of the time that planning took which a proof of the plan may take
-    (`Plan.proved`); 0 for none. effort: of `EFFORTS`: ``fast`` takes the first good plan, ``certify`` ten times the
-    work for a smaller gap.
+    plans in a hurry. proof: the share of the time that planning took, or of half a second, which a proof of the plan
+    may take (`Plan.proved`); 0 for none. effort: of `EFFORTS`: ``fast`` takes the first good plan, ``certify`` ten
+    times the work for a smaller gap.
 
     LimitError for an unknown effort, a limit that is no number, or below what it can be.
     """

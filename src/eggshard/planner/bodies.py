@@ -24,7 +24,8 @@ from eggshard.planner.context import Context
 from eggshard.planner.encoding.amortised import relaxed
 from eggshard.planner.hints import Hints
 from eggshard.planner.op_plans import OpLike, OpPlans, Types
-from eggshard.planner.pipeline import demanded, encode, ordered, saturate, solve
+from eggshard.planner.pipeline import demanded, first_problem, saturate, solve
+from eggshard.planner.repricing.overlapped import ordered
 from eggshard.planner.rows import WORTH, Planning, looks_at_neighbours, with_rows
 from eggshard.planner.state import Encoded, Saturated, Scheduled, Task
 from eggshard.program.placement import Placement, replicated
@@ -240,8 +241,8 @@ class Bodies:
     def _encoded(self, body: Body) -> Encoded:
         task = Task(plans=body.plans, rules=self.rules, region=body.region, inputs=body.inputs,
                     outputs=[[p] for p in body.outputs], trips=body.times)
-        return encode(replace(self._graph(task), inputs=task.inputs, outputs=task.outputs, trips=task.trips,
-                              clock=task.clock))
+        return first_problem(replace(self._graph(task), inputs=task.inputs, outputs=task.outputs, trips=task.trips,
+                                     clock=task.clock))
 
     def _graph(self, task: Task) -> Saturated:
         """The e-graph of a region, the same at whatever interface."""

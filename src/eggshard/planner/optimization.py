@@ -32,9 +32,10 @@ from eggshard.planner.context import Context
 from eggshard.planner.layers.planning import plan_by_layers
 from eggshard.planner.op_plans import BodyPlans
 from eggshard.planner.outputs import output_options
-from eggshard.planner.pipeline import encode, ordered, saturate, solve
+from eggshard.planner.pipeline import encode, first_problem, saturate, solve
 from eggshard.planner.progress import Clock, timed
 from eggshard.planner.proofs import proved
+from eggshard.planner.repricing.overlapped import ordered
 from eggshard.planner.request import Request, collector_paused, requested
 from eggshard.planner.state import Scheduled, Task
 from eggshard.program.placement import Placement
@@ -50,6 +51,8 @@ NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
 
+#: Seconds of planning below which a proof may take no shorter.
+LEAST_PLANNING = 0.5
 #: What each stage makes of what the one before it made, in order.
 STAGES: dict[str, Callable[[Any], Any]] = {
     "read": lambda request: read(request), "saturate": saturate, "encode": encode, "select": pipeline.select,
@@ -97,8 +100,9 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     """
     began = time.perf_counter()
     plan = _plan(request, memory_limit, deadline)
+    within = request.limits.proof * max(LEAST_PLANNING, time.perf_counter() - began)
     try:
-        return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), memory_limit)
+        return proved(plan, request.own_rules, within, memory_limit)
     except KeyboardInterrupt:
         raise Interrupted(plan) from None
 
@@ -114,7 +118,7 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
     try:
         layered = plan_by_layers(task)
         if layered is None:
-            searched = solve(encode(saturate(task)))
+            searched = solve(first_problem(saturate(task)))
         made = layered.made if layered else searched
         assert made is not None
         if layered and layered.baseline:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeVar
 
 from eggshard.costmodel.pricing import Pricer
-from eggshard.costmodel.schedule import scheduled as in_order
 from eggshard.egraph.graph import EGraph
 from eggshard.egraph.rules import Rule
 from eggshard.egraph.saturate import saturate as saturated_graph
@@ -28,8 +28,8 @@ from eggshard.planner.hints import is_partly_manual
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import in_buckets, weighted_sums
-from eggshard.planner.repricing.overlapped import fastest
+from eggshard.planner.repricing.buckets import in_buckets, prices_to_begin, weighted_sums
+from eggshard.planner.repricing.overlapped import fastest, ordered
 from eggshard.planner.state import Decoded, Encoded, Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
@@ -37,9 +37,6 @@ from eggshard.reshard.window_routes import bounding_window_of
 from eggshard.selection.bounds.sharing import sharing_bound
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem, Stopped
-from eggshard.spmd.joining import JOINABLE, joined
-from eggshard.steps.steps import StepPlan
-from eggshard.steps.window_steps import WindowExchange
 from eggshard.worker import begun
 
 P = TypeVar("P")
@@ -119,11 +116,11 @@ def select(state: Encoded) -> Selected:
     def selected(now: Encoded) -> Extraction:
         return timed(clock, "select", lambda: extracted(context, state.graph, now.problem))
 
-    def repriced(now: Encoded, found: Extraction) -> Encoded | None:
+    def with_bodies(now: Encoded, found: Extraction) -> Encoded | None:
         problem = timed(clock, "bodies", lambda: _with_planned_bodies(now, found))
         return None if problem is None else replace(now, encoding=replace(now.encoding, problem=problem))
 
-    last, found = until_settled(state, selected, repriced)
+    last, found = until_settled(state, selected, with_bodies)
     return advanced(Selected, last, found=found)
 
 
@@ -191,28 +188,43 @@ def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
+def first_problem(state: Saturated) -> Encoded:
+    """The problem by which `solve` begins: under prices at which all-reduces share latencies, where they may."""
+    pricer = state.plans.context.pricer
+    first = prices_to_begin(pricer, state.graph, [state.graph.values[v] for v in state.region.outputs])
+    return encode(state if first is pricer else repriced(state, state.plans.priced_by(first)))
+
+
+def repriced(state: Saturated, plans: OpPlans) -> Saturated:
+    """The state under the prices of other plans."""
+    return with_graph(replace(state, plans=plans), state.graph)
+
+
 def solve(state: Encoded) -> Scheduled:
-    """Select, decode and schedule; where the machine computes while it communicates, under several prices."""
-    limits, pricer = state.plans.context.limits, state.plans.context.pricer
+    """Select, decode and schedule a first problem; where prices of steps do not add up to a plan's, and others."""
+    plans, pricer = state.plans, state.plans.base.context.pricer
+    limits, deadline = plans.context.limits, plans.context.deadline
 
+    @cache
     def under(other: Pricer) -> Encoded:
-        if other is pricer:
+        if other is plans.context.pricer:
             return state
-        return encode(with_graph(replace(state, plans=state.plans.priced_by(other)), state.graph))
+        priced = plans.base if other is pricer else plans.base.priced_by(other)
+        return encode(repriced(state, priced))
 
-    def planned(other: Pricer, known: Scheduled | None = None) -> Scheduled:
+    def planned(encoded: Encoded, known: Scheduled | None = None) -> Scheduled:
         try:
-            return schedule(decode(select(under(other))))
+            return schedule(decode(select(encoded)))
         except KeyboardInterrupt:
             if known is None:
                 raise
-            state.plans.context.deadline.interrupt()
+            deadline.interrupt()
             return known
 
     if pricer.overlap:
-        return fastest(pricer, planned, lambda other: under(other).problem, limits.gap,
-                       lambda: state.plans.context.deadline.ends("overlap"))
-    return in_buckets(state.encoding, pricer, planned)
+        return fastest(pricer, lambda other: planned(under(other)), lambda other: under(other).problem, limits.gap,
+                       lambda: deadline.ends("overlap"))
+    return in_buckets(pricer, state, under, planned)
 
 
 def _with_planned_bodies(state: Encoded, found: Extraction) -> Problem | None:
@@ -241,17 +253,6 @@ def _with_planned_bodies(state: Encoded, found: Extraction) -> Problem | None:
 def _ops_of(region: Region) -> dict[int, str]:
     """Per value of a region by which op it is made, and where its author wrote that."""
     return {v: op.described for op in region.ops for v in op.results}
-
-
-def ordered(steps: StepPlan, pricer: Pricer) -> StepPlan:
-    """The steps, joined where that is cheaper, in the order of their schedule if computing hides communication.
-
-    What waits to be joined hides less; then all-reduces are joined only where the schedule gets shorter.
-    """
-    if not pricer.overlap:
-        return joined(steps, pricer)
-    ways = (in_order(joined(steps, pricer, kinds), pricer) for kinds in ((WindowExchange,), JOINABLE))
-    return min(ways, key=pricer.program)
 
 
 def extracted(context: Context, graph: EGraph, problem: Problem) -> Extraction:

@@ -68,22 +68,35 @@ def prove(
     whole = elements_of(plan.program.region)
     sizes, apart = None, None
     deadline = None if within is None else Deadline(within)
+
+    def left() -> float | None:
+        return None if deadline is None else deadline.left
+
     try:
         cuts = _cuts(plan, deadline) if shrink and whole > ENOUGH else []
     except TimeoutError:
         assert within is not None
         why = f"to cut the plan takes longer than the {within:.2g} s that it is given; plan.prove() takes what it needs"
         return Proof(None, late=True, refused=why)
+    took = 0.0  # by the sizes of the cut before; those of the next one take about as long
     for parts, lemmas in cuts:
+        if deadline is not None and deadline.left <= took:
+            break
+        start = time.perf_counter()
         smaller = [Sizes(part) for part in parts]
+        took = time.perf_counter() - start
         if sizes is None and sum(part.of_run(0).elements for part in smaller) * _WORTH > whole:
             sizes = Sizes(plan)
         if sizes is None or sum(map(_work, smaller)) < _work(sizes):
-            apart = replace(_of_parts(smaller, runs, seed, within), lemmas=lemmas, whole=whole)
+            apart = replace(_of_parts(smaller, runs, seed, left()), lemmas=lemmas, whole=whole)
             if apart:
                 return replace(apart, seconds=time.perf_counter() - began)
-    proof = _proof(sizes or Sizes(plan, shrink), runs, seed, within)
-    if proof.late and apart is not None and apart.equal is False:
+    # What looks wrong is worth all the time once more.
+    wrong = apart is not None and apart.equal is False
+    if deadline is not None and within is not None and deadline.left <= took and not wrong:
+        return _late(time.perf_counter() - began + took, within)
+    proof = _proof(sizes or Sizes(plan, shrink), runs, seed, within if wrong else left())
+    if proof.late and wrong and apart is not None:
         # Nobody knows what the last values are, but some step does not make what it is said to.
         return replace(apart, difference=Difference(-1, why=f"a value in between is another: {apart.difference}"),
                        seconds=time.perf_counter() - began)

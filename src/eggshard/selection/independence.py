@@ -1,15 +1,15 @@
-"""Which classes of a selection problem a plan may need without one being needed for the other."""
+"""Which classes of a graph of alternatives a plan may need without one being needed for the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from eggshard.selection.problem import Problem
 
+def may_be_independent(needs: Sequence[Sequence[Sequence[int]]], roots: Iterable[int], classes: Sequence[int]) -> bool:
+    """Whether a plan of the roots may have two of these classes of which neither is needed for the other.
 
-def may_be_independent(problem: Problem, classes: Sequence[int]) -> bool:
-    """Whether a plan may have two of these classes of which neither is needed for the other.
+    needs: per class the ways to compute it, each by the classes that it needs.
 
     The ways to them part at some choice that needs one by one operand and one by another, or at the roots. Plans that
     compute one class by two choices at once are not looked at.
@@ -17,12 +17,11 @@ def may_be_independent(problem: Problem, classes: Sequence[int]) -> bool:
     if len(classes) < 2:
         return False
     bit = {c: 1 << i for i, c in enumerate(classes)}
-    needs = [[list(dict.fromkeys(need for need, _ in choice.needs)) for choice in choices]
-             for choices in problem.choices]
+    needs = [[list(dict.fromkeys(way)) for way in ways] for ways in needs]
     below = _closed(needs, bit, 0, lambda ways: _union(_union(way) for way in ways))
     must = _closed(needs, bit, (1 << len(classes)) - 1, _in_every)
     apart = [sum(1 << j for j, d in enumerate(classes) if not (must[d] & bit[c] or must[c] & bit[d])) for c in classes]
-    ends = list(dict.fromkeys(c for c, _ in problem.roots))
+    ends = list(dict.fromkeys(roots))
     for way in (*(way for ways in needs for way in ways), ends):
         for i, c in enumerate(way):
             others = _union(below[d] for d in way[i + 1:])

@@ -37,7 +37,7 @@ Shard = tuple[int, int]
 
 #: Classes whose placements may be as many as the cap allows; smaller problems keep all.
 FEW = 16
-_NOTHING: Mapping[int, int] = {}
+NOTHING: Mapping[int, int] = {}
 
 
 class Widening(NamedTuple):
@@ -176,7 +176,7 @@ class Encoder:
 
     def encode(
         self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]],
-        hints: Callable[[], Sequence[tuple[int, Placement]]] = list, handed: Mapping[int, int] = _NOTHING,
+        hints: Callable[[], Sequence[tuple[int, Placement]]] = list, handed: Mapping[int, int] = NOTHING,
         widen: Callable[[EGraph, Encoding, list[list[Choice]]], Widening] = lambda *_: Widening(),
     ) -> Encoding:
         """The problem of delivering every root class at one of its placements, given the inputs' placements.
@@ -367,7 +367,7 @@ def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard
     return False
 
 
-def partial_sum_monoids(graph: EGraph, handed: Mapping[int, int] = _NOTHING) -> list[set[str]]:
+def partial_sum_monoids(graph: EGraph, handed: Mapping[int, int] = NOTHING) -> list[set[str]]:
     """Per class the monoids under which devices can come to hold partial values of it: an op reduces over a sharded
     factor, and linear ops pass its partial values on, as do classes ``handed`` on: {class: the one that it is}. (Any
     replicated value can be made partial values, but that alone serves nothing.)"""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from eggshard.costmodel.pricing import Pricer
 from eggshard.egraph.graph import EGraph
 from eggshard.planner.baseline import baseline_program
 from eggshard.planner.encoding.encode import Encoder, Encoding
@@ -21,7 +20,7 @@ from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import decode, extracted, saturated, schedule, with_graph
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import Shared, least_latency, weighted_sums
+from eggshard.planner.repricing.buckets import NOT_BOUNDED, prices_to_begin, weighted_sums
 from eggshard.planner.rows import looks_at_neighbours, reaching
 from eggshard.planner.state import Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
@@ -30,7 +29,6 @@ from eggshard.program.sharding import Sharding
 from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Extraction, Problem, Selection
 from eggshard.selection.search.start import local_plan
-from eggshard.selection.verify import complete
 from eggshard.steps.steps import StepPlan
 from eggshard.worker import begun
 
@@ -80,14 +78,6 @@ class Layered(NamedTuple):
     baseline: bool = False
 
 
-class _Made(NamedTuple):
-    """A plan by layers, and the problem of the short program that it is of, with what was extracted of that."""
-
-    layered: Layered
-    encoding: Encoding
-    selection: Selection
-
-
 def plan_by_layers(task: Task) -> Layered | None:
     """The plan of a large program of many equal layers, by its short form; None for any other program."""
     plans, context, clock = task.plans, task.plans.context, task.clock
@@ -115,20 +105,25 @@ def plan_by_layers(task: Task) -> Layered | None:
     state = with_graph(replace(task, plans=small, region=short.region, inputs=small_context.inputs, outputs=outputs),
                        graph)
 
-    def planned(pricer: Pricer, known: Selection | None) -> _Made | None:
-        under = state if pricer is context.pricer else replace(state, plans=small.priced_by(pricer))
-        return _planned(task, under, short, hints, plain, known)
-
-    return _in_buckets(context.pricer, planned)
+    roots = [graph.values[v] for v in state.region.outputs]
+    prices = prices_to_begin(context.pricer, graph, roots, len(task.region.ops), handed(short, graph))
+    if prices is context.pricer:
+        return _planned(task, state, short, hints, plain)
+    layered = _planned(task, replace(state, plans=small.priced_by(prices)), short, hints, plain)
+    if layered is None:
+        return None
+    # No bound holds of what all-reduces share, nor what the search says of the baseline.
+    search = layered.made.search
+    search = replace(search, left_out=(*search.left_out, NOT_BOUNDED))
+    return Layered(replace(layered.made, search=search), False)
 
 
 def _planned(
-    task: Task, state: Saturated, short: Short, hints: Sequence[Sharding | None], plain: StepPlan,
-    known: Selection | None,
-) -> _Made | None:
+    task: Task, state: Saturated, short: Short, hints: Sequence[Sharding | None], plain: StepPlan
+) -> Layered | None:
     """The whole program's plan by its short form, under the prices of the short form's state.
 
-    hints: where values of the short program lie. plain: its baseline. known: a selection under other prices.
+    hints: where values of the short program lie. plain: its baseline.
     """
     plans, graph, clock, limits = state.plans, state.graph, state.clock, state.plans.context.limits
     router, pricer, deadline = plans.context.router, plans.context.pricer, task.plans.context.deadline
@@ -146,7 +141,7 @@ def _planned(
         dict(enumerate(state.inputs)), roots, propagated, handed(short, graph)))
     found = timed(clock, "select", lambda: extract_layers(
         short, graph, encoding, router, roots,
-        lambda problem: extracted(task.plans.context, graph, problem), pricer.total(plain), deadline.at, known))
+        lambda problem: extracted(task.plans.context, graph, problem), pricer.total(plain), deadline.at))
     deadline.ends("select")
     if found is None:
         return None
@@ -166,23 +161,7 @@ def _planned(
     search = replace(made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
                      capped=encoding.capped, shared=True)
     dearer = found.alike and pricer.total(plain) < extraction.selection.cost * (1 - 1e-9)
-    layered = Layered(replace(made, steps=steps, search=search, reasons=weighing.reasons), found.alike, dearer)
-    return _Made(layered, encoding, extraction.selection)
-
-
-def _in_buckets(pricer: Pricer, planned: Callable[[Pricer, Selection | None], _Made | None]) -> Layered | None:
-    """The cheaper plan of two where all-reduces may share latencies: they pay one each in the search, or none.
-
-    The second search begins with what the first one selected: most of it stays. No bound holds of what they share, nor
-    what either search says of the baseline.
-    """
-    alone = planned(pricer, None)
-    if alone is None or least_latency(alone.encoding, pricer) is None:
-        return alone and alone.layered
-    together = None if pricer.overlap else planned(Shared(pricer), alone.selection)
-    made = min((f.layered.made for f in (alone, together) if f), key=lambda made: pricer.program(made.steps))
-    left_out = (*made.search.left_out, "which all-reduces share a latency")
-    return Layered(replace(made, search=replace(made.search, left_out=left_out)), False)
+    return Layered(replace(made, steps=steps, search=search, reasons=weighing.reasons), found.alike, dearer)
 
 
 def _following(steps: StepPlan, lifted: Lifted) -> StepPlan:
@@ -208,17 +187,17 @@ class _Best(NamedTuple):
 def extract_layers(
     short: Short, graph: EGraph, encoding: Encoding, tables: Router,
     roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], baseline: float,
-    deadline: float, known: Selection | None = None,
+    deadline: float,
 ) -> LayeredPlan | None:
     """The cheapest plan of the whole program among those whose layers follow one of the copies.
 
     That is one of the ring of one layer, if it comes with a bound that is near, and the short program's would cost less
     than ``baseline``; if not, the plan extracted of the whole short program. deadline: of `time.monotonic`, for local
-    search and for bounds. known: a selection to begin with in place of a greedy one.
+    search and for bounds.
     """
     lift = Lift(short, graph, encoding, copies_of(short, graph), tables, roots)
     began = time.monotonic()
-    start = (known and complete(encoding.problem, known.chosen)) or local_plan(encoding.problem, deadline)
+    start = local_plan(encoding.problem, deadline)
     first = None if start is None else _priced(lift, start)
     best, bound = _by_ring(lift, first, deadline)
     ring: LayeredPlan | None = None

@@ -1,8 +1,8 @@
-"""All-reduces that share latencies: which sums may, and the search that may be asked twice for it."""
+"""All-reduces that share latencies: which sums may, and what a search pays for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +10,10 @@ import numpy as np
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import StepInfo
+from eggshard.egraph.graph import EGraph
 from eggshard.plan.record import Search
-from eggshard.planner.encoding.encode import Encoding
-from eggshard.planner.state import Scheduled
-from eggshard.program.placement import Placement
+from eggshard.planner.encoding.encode import NOTHING, partial_sum_monoids
+from eggshard.planner.state import Encoded, Scheduled
 from eggshard.program.types import TensorType
 from eggshard.selection.independence import may_be_independent
 from eggshard.steps.control_steps import Branch, Loop
@@ -21,23 +21,29 @@ from eggshard.steps.steps import Action, StepPlan
 
 #: The part of a plan's cost that latencies of all-reduces may be for no other search to be asked where they count.
 LITTLE = 5e-3
+#: The part of a latency that every all-reduce pays in the one search of a large e-graph, and the most nodes of a small
+#: one: see decision 52.
+PART, FEW_NODES = 0.25, 300
+#: What a search at parts of latencies says of its bounds.
+NOT_BOUNDED = "which all-reduces share a latency"
 #: Relative difference of costs that rounding of sums may cause.
 ROUNDING = 1e-12
 
 
 class Shared(Pricer):
-    """Prices at which all-reduces pay for their data alone, as if they all shared the latency of one.
+    """Prices at which all-reduces pay for their data, and ``part`` of a latency.
 
-    However they are joined, they cost no less: joint steps pay one latency, and for their data no less than the share
-    of a step of any size (`_MUCH`), or than what more data costs more.
+    part: 0 as if they all shared the latency of one. However they are joined, they cost no less than that: joint steps
+    pay one latency, and for their data no less than the share of a step of any size (`_MUCH`), or than what more data
+    costs more.
     """
 
     #: So many times the data stands for any amount of it: the latency is nothing beside it.
     _MUCH = 1e9
 
-    def __init__(self, base: Pricer):
+    def __init__(self, base: Pricer, part: float = 0.0):
         super().__init__(base.model, base.mesh)
-        self.base = base
+        self.base, self.part = base, part
 
     def latency(self, axes: tuple[str, ...]) -> float:
         """The price of an all-reduce of nothing."""
@@ -52,8 +58,9 @@ class Shared(Pricer):
     def info(self, step: StepInfo) -> float:
         if step.kind != "all-reduce":
             return self.base.info(step)
-        much, none = self.base.info(_times(step, self._MUCH)), self.base.info(_times(step, 0.0))
-        return max(0.0, min(much / self._MUCH, self.base.info(step) - none))
+        much, none, whole = (self.base.info(_times(step, times)) for times in (self._MUCH, 0.0, 1.0))
+        data = max(0.0, min(much / self._MUCH, whole - none))
+        return data + self.part * (whole - data)
 
     def many(self, steps: StepColumns) -> np.ndarray:
         prices = self.base.many(steps)
@@ -75,34 +82,53 @@ def _times(step: StepInfo, times: float) -> StepInfo:
                    copied_bytes=times * step.copied_bytes, runs=times * step.runs)
 
 
-def in_buckets(encoding: Encoding, pricer: Pricer, planned: Callable[..., Scheduled]) -> Scheduled:
-    """The cheapest plan where all-reduces pay no latency in the search, or a latency each, unless the former will do.
+def prices_to_begin(
+    pricer: Pricer, graph: EGraph, roots: Sequence[int], nodes: int = 0, handed: Mapping[int, int] = NOTHING
+) -> Pricer:
+    """The prices under which a region is searched first.
 
-    Plans in which none is shared cost no less than the latter search's bound, others no less than the former's and one
-    latency. Of what is found of no latency alone, all plans cost no less than its bound.
+    nodes: of the e-graph that stands for it, if not of this one. handed: classes that are others
+    (`partial_sum_monoids`).
+    """
+    if pricer.overlap or not latencies_count(pricer) or not may_share(graph, roots, handed):
+        return pricer
+    return Shared(pricer, PART if max(nodes, graph.size) > FEW_NODES else 0.0)
+
+
+def in_buckets(
+    pricer: Pricer, first: Encoded, encoded: Callable[[Pricer], Encoded], planned: Callable[..., Scheduled]
+) -> Scheduled:
+    """The cheapest plan found where all-reduces may share latencies.
+
+    Of a large e-graph, it is that of one search in which each pays part of a latency, without a bound of all plans. Of
+    a small one, that of two, in which they pay no latency, or a latency each, unless the former will do. Plans in which
+    none is shared cost no less than the latter search's bound, others no less than the former's and one latency. Of
+    what is found of no latency alone, all plans cost no less than its bound.
 
     Where a latency costs no more than a byte, as of a model of bytes, there is nothing to share.
 
-    planned: called with prices; and with the plan so far, to be returned where the user ends the search.
+    first: the problem under `prices_to_begin`. encoded: the problem under others. planned: called with a problem; and
+    with the plan so far, to be returned where the user ends the search.
     """
-    latency = least_latency(encoding, pricer)
-    if latency is None:
-        return planned(pricer)
-    if latency <= Shared(pricer).byte():
-        alone = planned(pricer)
-        least = max(0.0, _of_all(alone.search) - latency * len(encoding.placements))
-        return replace(alone, search=replace(alone.search, shared=True, sharing=least))
-    together = planned(Shared(pricer))
-    least, bound = pricer.program(together.steps), _of_all(together.search)
+    prices, together = first.plans.context.pricer, planned(first)
+    if not isinstance(prices, Shared):
+        if latencies_count(pricer) or not may_share(first.graph, [c for c, _ in first.roots]):
+            return together
+        least = max(0.0, _of_all(together.search) - least_latency(pricer) * len(first.encoding.placements))
+        return replace(together, search=replace(together.search, shared=True, sharing=least))
+    if prices.part:
+        return replace(together, search=replace(
+            together.search, shared=True, sharing=0.0, left_out=(*together.search.left_out, NOT_BOUNDED)))
     if hardly_shared(pricer, together.steps):
         return together
-    alone = planned(pricer, together)
+    least, bound = pricer.program(together.steps), _of_all(together.search)
+    alone = planned(encoded(pricer), together)
     cost, found = pricer.program(alone.steps), alone.search
     best = together if least < cost * (1 - ROUNDING) else alone
     note = f"buckets: cost {least:.9g}, bound {bound:.9g} if all-reduces share latencies; else cost {cost:.9g}"
     return replace(best, search=replace(
         best.search, bound=found.bound, once=found.once, terms=found.terms, shared=True,
-        sharing=min(_of_all(found), bound + latency), notes=(*found.notes, note)))
+        sharing=min(_of_all(found), bound + least_latency(pricer)), notes=(*found.notes, note)))
 
 
 def hardly_shared(pricer: Pricer, steps: StepPlan) -> bool:
@@ -115,22 +141,28 @@ def _of_all(search: Search) -> float:
     return min(search.bound, search.sharing) if search.shared else search.bound
 
 
-def least_latency(encoding: Encoding, pricer: Pricer) -> float | None:
-    """The seconds of the least latency that all-reduces may share; None where no two of them can be independent."""
-    partial = {}
-    for c, (places, choices) in enumerate(zip(encoding.placements, encoding.problem.choices, strict=True)):
-        made = [places[choice.out] for choice in choices]
-        if found := [p.partial for p in made if isinstance(p, Placement) and p.partial]:
-            partial[c] = max(found, key=len)
-    if not may_be_independent(encoding.problem, list(partial)):
-        return None
-    return min(Shared(pricer).latency((a,)) for axes in partial.values() for a in axes)
+def may_share(graph: EGraph, roots: Sequence[int], handed: Mapping[int, int] = NOTHING) -> bool:
+    """Whether two sums of partial values may be independent, so that their all-reduces may share a latency."""
+    sums = [c for c, monoids in enumerate(partial_sum_monoids(graph, handed)) if monoids]
+    needs = [[node.children for node in eclass.nodes] for eclass in graph.classes]
+    return may_be_independent(needs, [*roots, *graph.effects], sums)
+
+
+def latencies_count(pricer: Pricer) -> bool:
+    """Whether an all-reduce's latency costs more than a byte."""
+    return pricer.mesh.size > 1 and least_latency(pricer) > Shared(pricer).byte()
+
+
+def least_latency(pricer: Pricer) -> float:
+    """The seconds of the least latency of an all-reduce along one axis."""
+    return min(Shared(pricer).latency((a,)) for a, size in pricer.mesh.axes.items() if size > 1)
 
 
 def weighted_sums(pricer: Pricer) -> tuple[str, str]:
     """What to say of the prices of decisions, and their unit: of a machine that overlaps, no times of schedules."""
     if isinstance(pricer, Shared):
-        return "all-reduces are priced without the latency that they may share", ""
+        part = f"{100 * pricer.part:g} % of" if pricer.part else "without"
+        return f"all-reduces are priced {'with ' if pricer.part else ''}{part} the latency that they may share", ""
     if not pricer.overlap:
         return "", ""
     return ("prices are weighted sums of what every resource is held for: what the search compared, no times of "

@@ -17,11 +17,14 @@ from dataclasses import replace
 import numpy as np
 
 from eggshard.costmodel.pricing import Chains, Pricer, Weighted
-from eggshard.costmodel.schedule import COMPUTE, Schedule
+from eggshard.costmodel.schedule import COMPUTE, Schedule, scheduled as in_order
 from eggshard.planner.derivation import least_values
 from eggshard.planner.state import Scheduled
 from eggshard.selection.exact.highs import Model, SolverError
 from eggshard.selection.problem import Problem
+from eggshard.spmd.joining import JOINABLE, joined
+from eggshard.steps.steps import StepPlan
+from eggshard.steps.window_steps import WindowExchange
 
 #: The number of weightings of resources that are tried besides plain sums (`python -m bench overlap`).
 WEIGHTINGS = 6
@@ -74,6 +77,17 @@ def fastest(
     search = replace(best.search, bound=bound, once=max(bound, once), terms=0.0, capped=capped, shared=shared,
                      sharing=sharing, notes=(*best.search.notes, *notes))
     return replace(best, search=search)
+
+
+def ordered(steps: StepPlan, pricer: Pricer) -> StepPlan:
+    """The steps, joined where that is cheaper, in the order of their schedule if computing hides communication.
+
+    What waits to be joined hides less; then all-reduces are joined only where the schedule gets shorter.
+    """
+    if not pricer.overlap:
+        return joined(steps, pricer)
+    ways = (in_order(joined(steps, pricer, kinds), pricer) for kinds in ((WindowExchange,), JOINABLE))
+    return min(ways, key=pricer.program)
 
 
 def exposed(schedule: Schedule, names: Sequence[str]) -> dict[str, float]:
