@@ -26,6 +26,10 @@ EFFORTS: Mapping[str, Effort] = {
 }
 
 
+#: Seconds of planning of which a proof may take its share even where planning took less.
+PROVED_SECONDS = 0.5
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of `optimize`.

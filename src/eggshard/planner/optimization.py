@@ -22,7 +22,7 @@ from eggshard.errors import (
     ShardingError,
 )
 from eggshard.frontends import frontend_of
-from eggshard.limits import Deadline
+from eggshard.limits import PROVED_SECONDS, Deadline
 from eggshard.memory.prediction import fits, memory_of
 from eggshard.plan.record import PlanRecord, Search
 from eggshard.planner import pipeline
@@ -51,8 +51,6 @@ NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
 
-#: Seconds of planning below which a proof may take no shorter.
-LEAST_PLANNING = 0.5
 #: What each stage makes of what the one before it made, in order.
 STAGES: dict[str, Callable[[Any], Any]] = {
     "read": lambda request: read(request), "saturate": saturate, "encode": encode, "select": pipeline.select,
@@ -100,7 +98,7 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     """
     began = time.perf_counter()
     plan = _plan(request, memory_limit, deadline)
-    within = request.limits.proof * max(LEAST_PLANNING, time.perf_counter() - began)
+    within = request.limits.proof * max(PROVED_SECONDS, time.perf_counter() - began)
     try:
         return proved(plan, request.own_rules, within, memory_limit)
     except KeyboardInterrupt:

@@ -190,27 +190,25 @@ def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
 
 def first_problem(state: Saturated) -> Encoded:
     """The problem by which `solve` begins: under prices at which all-reduces share latencies, where they may."""
-    pricer = state.plans.context.pricer
-    first = prices_to_begin(pricer, state.graph, [state.graph.values[v] for v in state.region.outputs])
-    return encode(state if first is pricer else repriced(state, state.plans.priced_by(first)))
+    graph, plans = state.graph, state.plans
+    first = prices_to_begin(plans.context.pricer, graph, [graph.values[v] for v in state.region.outputs])
+    return encode(state if first is plans.context.pricer else under_prices(state, plans.priced_by(first)))
 
 
-def repriced(state: Saturated, plans: OpPlans) -> Saturated:
+def under_prices(state: Saturated, plans: OpPlans) -> Saturated:
     """The state under the prices of other plans."""
     return with_graph(replace(state, plans=plans), state.graph)
 
 
 def solve(state: Encoded) -> Scheduled:
     """Select, decode and schedule a first problem; where prices of steps do not add up to a plan's, and others."""
-    plans, pricer = state.plans, state.plans.base.context.pricer
-    limits, deadline = plans.context.limits, plans.context.deadline
+    plans, pricer, deadline = state.plans, state.plans.base.context.pricer, state.plans.context.deadline
 
     @cache
     def under(other: Pricer) -> Encoded:
         if other is plans.context.pricer:
             return state
-        priced = plans.base if other is pricer else plans.base.priced_by(other)
-        return encode(repriced(state, priced))
+        return encode(under_prices(state, plans.base if other is pricer else plans.base.priced_by(other)))
 
     def planned(encoded: Encoded, known: Scheduled | None = None) -> Scheduled:
         try:
@@ -222,8 +220,8 @@ def solve(state: Encoded) -> Scheduled:
             return known
 
     if pricer.overlap:
-        return fastest(pricer, lambda other: planned(under(other)), lambda other: under(other).problem, limits.gap,
-                       lambda: deadline.ends("overlap"))
+        return fastest(pricer, lambda other: planned(under(other)), lambda other: under(other).problem,
+                       plans.context.limits.gap, lambda: deadline.ends("overlap"))
     return in_buckets(pricer, state, under, planned)
 
 
