@@ -76,6 +76,35 @@ def test_a_loop_that_does_not_end_is_a_difference():
     assert any("not ended" in str(proof) for proof in proofs)
 
 
+def test_a_program_that_does_not_end_over_a_field_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newton's iteration until little changes, which numbers do and elements of a field do not."""
+    monkeypatch.setattr(field, "MOST_TURNS", 20)
+    text = """
+    func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+      %half = stablehlo.constant dense<0.5> : tensor<8xf32>
+      %small = stablehlo.constant dense<1.0e-6> : tensor<8xf32>
+      %no = stablehlo.constant dense<false> : tensor<i1>
+      %r:2 = stablehlo.while(%y = %x, %old = %half) : tensor<8xf32>, tensor<8xf32>
+        cond {
+          %d = stablehlo.subtract %y, %old : tensor<8xf32>
+          %a = stablehlo.abs %d : tensor<8xf32>
+          %far = stablehlo.compare GT, %a, %small : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+          %any = stablehlo.reduce(%far init: %no) applies stablehlo.or across dimensions = [0]
+            : (tensor<8xi1>, tensor<i1>) -> tensor<i1>
+          stablehlo.return %any : tensor<i1>
+        } do {
+          %q = stablehlo.divide %x, %y : tensor<8xf32>
+          %s = stablehlo.add %y, %q : tensor<8xf32>
+          %m = stablehlo.multiply %half, %s : tensor<8xf32>
+          stablehlo.return %m, %y : tensor<8xf32>, tensor<8xf32>
+        }
+      return %r#0 : tensor<8xf32>
+    }"""
+    plan = es.optimize(f"sdy.mesh @mesh = <[\"x\"=2]>\n{text}", limits=es.Limits(proof=0.0))
+    proof = plan.prove()
+    assert proof.equal is None and proof.late and "after 21 turns" in proof.refused
+
+
 def test_what_is_not_chosen_may_be_no_number() -> None:
     """As where `jnp.take` has NaN for indices out of range: by truth values in a field nothing is decided there."""
     b = es.ProgramBuilder({"x": 4})

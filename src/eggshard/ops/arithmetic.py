@@ -71,8 +71,8 @@ class Arithmetic:
         wide = numerics.widened(array)
         return None if np.isnan(wide).any() else wide
 
-    def looped(self, turns: int) -> None:
-        """A loop has run its body so often, and goes on."""
+    def looped(self, turns: int, counted: bool = True) -> None:
+        """A loop has run its body so often, and goes on. counted: how often it runs is known before."""
 
     def evaluate(
         self, name: str, attrs: Attributes, arrays: Arrays, regions: Sequence[Region] = ()

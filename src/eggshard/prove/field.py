@@ -6,6 +6,8 @@ integers, or combines elements only through `Arithmetic`; it has a meaning of it
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -55,18 +57,28 @@ REFUSED = {
 _Meaning = Callable[[Attributes, Sequence[np.ndarray]], np.ndarray]
 
 
+#: Turns over a field after which a loop that ends by what it computes is taken to go on for ever.
+MOST_TURNS = 10_000
+
+
 class Refused(LoweringError):
     """A program holds an op that has no meaning over a field."""
+
+
+class Endless(LoweringError):
+    """A loop does not end over a field, or not in time."""
 
 
 class Field(linear_algebra.Field):
     """Residues of a prime for floats, integers as they are; random functions for what is no polynomial.
 
     loose: floats in one of a few classes of the order compare as equal, so that branches for equal numbers are taken;
-    without it they never are. turns: how often a loop has run at most. most_turns: how often one may.
+    without it they never are. turns: how often a loop has run at most. most_turns: how often one may. ends: when loops
+    end whose number of turns is not known (`time.monotonic`): what converges as numbers need not do so here.
     """
 
     exact = True
+    ends = math.inf
 
     def __init__(self, residues: Residues, seed: int, loose: bool = False):
         self.residues = residues
@@ -87,8 +99,10 @@ class Field(linear_algebra.Field):
 
     # What the evaluation of ops and steps asks for.
 
-    def looped(self, turns: int) -> None:
+    def looped(self, turns: int, counted: bool = True) -> None:
         self.turns = max(self.turns, turns)
+        if not counted and (turns > MOST_TURNS or time.monotonic() > self.ends):
+            raise Endless(f"a loop that ends by what it computes has not done so after {turns} turns over a field")
         if self.most_turns is not None and turns > self.most_turns:
             raise VerificationError(f"a loop has not ended after {self.most_turns} turns; the program's have")
 

@@ -23,7 +23,7 @@ from eggshard.prove.blending import BlendedField
 from eggshard.prove.choices import choices_of, has_few_values
 from eggshard.prove.effort import least_seconds, seconds_per_run
 from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
-from eggshard.prove.field import Field
+from eggshard.prove.field import Endless, Field
 from eggshard.prove.residues import PRIMES, Residues, paired
 from eggshard.prove.sizes.lemmas import cut_at_lemmas
 from eggshard.prove.sizes.repetition import rows_of
@@ -51,6 +51,8 @@ CHOICES = math.ceil(40 / math.log2(MISSED))
 _WORTH = 10
 #: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
 _LEAST, _SHARE = 1e-3, 0.25
+#: So many times the given time a loop may run whose end is not known: estimates are good to within a few times.
+_ENDS = 4.0
 
 
 def prove(
@@ -184,36 +186,37 @@ def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, expo
         return plan.program, partial(run_global, plan)
 
     most = _runs_for_choices(seconds, within) if runs is None else least
-    proof = (with_exponents if exponents else decided)(of_run, least, max(least, most), seed)
+    ends = math.inf if within is None else time.monotonic() + _ENDS * within
+    proof = (with_exponents if exponents else decided)(of_run, least, max(least, most), seed, ends)
     return replace(proof, degree=sizes.degree, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
 
 
-def decided(of_run: Pairs, runs: int, most: int, seed: int) -> Proof:
+def decided(of_run: Pairs, runs: int, most: int, seed: int, ends: float = math.inf) -> Proof:
     """Compare with comparisons as elements of a field; in an order where they must be bits, or where results differ or
     are of no number besides those that are not chosen.
 
     most: runs that are made where bits decide. What differs as elements, and not in an order, obeys a law of orders, or
-    differs by bits that are hard to find; as many runs are made as tell, whatever they take.
+    differs by bits that are hard to find; as many runs are made as tell, whatever they take. ends: see `Field`.
     """
     region = of_run(0)[0].region
     integers = sum(has_few_values(region.types[v]) and region.types[v].dtype != "i1" for v in region.inputs)
     choices, least = choices_of(region), most
     if not (choices and _has_nan(region)):
-        proof = _with_choices(compared(of_run, most if integers else runs, seed, blended), integers)
+        proof = _with_choices(compared(of_run, most if integers else runs, seed, blended, ends), integers)
         if proof and not (choices and proof.undecided):
             return proof
         least = max(most, CHOICES) if proof.equal is False else most if choices else runs
-    return _with_choices(compared(of_run, least, seed, ordered), choices)
+    return _with_choices(compared(of_run, least, seed, ordered, ends), choices)
 
 
 def _with_choices(proof: Proof, choices: int) -> Proof:
     return replace(proof, choices=choices, choice_runs=proof.runs)
 
 
-def with_exponents(of_run: Pairs, runs: int, most: int, seed: int) -> Proof:
+def with_exponents(of_run: Pairs, runs: int, most: int, seed: int, ends: float = math.inf) -> Proof:
     """Compare over fields in which exponentials turn sums into products; ``most`` is not needed."""
     choices = choices_of(of_run(0)[0].region)
-    return replace(_with_choices(compared(of_run, runs, seed, exponential), choices), exponents=True)
+    return replace(_with_choices(compared(of_run, runs, seed, exponential, ends), choices), exponents=True)
 
 
 def blended(run: int, key: int, loose: bool) -> Field:
@@ -231,7 +234,7 @@ def exponential(run: int, key: int, loose: bool) -> Field:
     return ExponentField(PAIRS[run % len(PAIRS)], key, loose)
 
 
-def compared(of_run: Pairs, runs: int, seed: int, fields: Fields) -> Proof:
+def compared(of_run: Pairs, runs: int, seed: int, fields: Fields, ends: float = math.inf) -> Proof:
     """Compare, in each run, the outputs of a program with what a function makes of the same inputs."""
     unknown: list[np.ndarray] = []
     difference: Difference | None = None
@@ -241,6 +244,7 @@ def compared(of_run: Pairs, runs: int, seed: int, fields: Fields) -> Proof:
         # Every second run takes branches for equal numbers, which random numbers never are, and indices out of range.
         key, loose = seed * 7919 + k, k % 2 == 1
         field = fields(k, key, loose)
+        field.ends = ends
         rng = np.random.default_rng([seed, k])
         inputs = [drawn(field, t, rng, span_of(program.region) if k % 4 > 1 else 0) for t in program.input_types]
         try:
@@ -249,6 +253,8 @@ def compared(of_run: Pairs, runs: int, seed: int, fields: Fields) -> Proof:
                 # A plan's loops run as often as the program's, or less often where they are cut into rows.
                 field.most_turns = 2 * field.turns + 1
                 got = [np.asarray(g) for g in run(inputs)]
+        except Endless as error:
+            return Proof(None, late=True, refused=str(error))
         except LoweringError as error:  # of which `Refused` is one; others say that NumPy has no meaning of an op
             return Proof(None, refused=str(error))
         except VerificationError as error:

@@ -44,7 +44,7 @@ class _While(OpDef):
         carried, turns = tuple(arrays), 0
         while current().truths(evaluate_region(condition, carried)[0]):
             carried, turns = evaluate_region(body, carried), turns + 1
-            current().looped(turns)
+            current().looped(turns, attrs.get("trip_count") is not None)
         return carried
 
 
