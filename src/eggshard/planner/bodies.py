@@ -24,7 +24,7 @@ from eggshard.planner.context import Context
 from eggshard.planner.encoding.amortised import relaxed
 from eggshard.planner.hints import Hints
 from eggshard.planner.op_plans import OpLike, OpPlans, Types
-from eggshard.planner.pipeline import demanded, first_problem, saturate, solve
+from eggshard.planner.pipeline import demanded, encode, first_problem, saturate, solve, under_prices
 from eggshard.planner.repricing.overlapped import ordered
 from eggshard.planner.rows import WORTH, Planning, looks_at_neighbours, with_rows
 from eggshard.planner.state import Encoded, Saturated, Scheduled, Task
@@ -220,8 +220,8 @@ class Bodies:
         price = _price(body, self._op_by_op(body)) / body.times
         if problem is None:
             return Least(price, True)
-        if body not in self._least:
-            self._least[body] = min(price, cheap_bound(Graph(_relaxed(problem))))
+        if body not in self._least:  # every all-reduce pays its latency
+            self._least[body] = min(price, cheap_bound(Graph(_relaxed(encode(under_prices(problem, body.plans))))))
         return Least(self._least[body], False)
 
     def _problem(self, body: Body) -> Encoded | None:

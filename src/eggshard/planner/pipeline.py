@@ -62,6 +62,11 @@ def with_graph(task: Task, graph: EGraph) -> Saturated:
         graph, plans.strategies, plans.context.router, plans.context.limits))
 
 
+def under_prices(state: Saturated, plans: OpPlans) -> Saturated:
+    """The state under the prices of other plans."""
+    return with_graph(replace(state, plans=plans), state.graph)
+
+
 def encode(state: Saturated) -> Encoded:
     """State as a selection problem what may be computed at which placements, and what conversions cost."""
     graph, region, plans = state.graph, state.region, state.plans
@@ -193,11 +198,6 @@ def first_problem(state: Saturated) -> Encoded:
     graph, plans = state.graph, state.plans
     first = prices_to_begin(plans.context.pricer, graph, [graph.values[v] for v in state.region.outputs])
     return encode(state if first is plans.context.pricer else under_prices(state, plans.priced_by(first)))
-
-
-def under_prices(state: Saturated, plans: OpPlans) -> Saturated:
-    """The state under the prices of other plans."""
-    return with_graph(replace(state, plans=plans), state.graph)
 
 
 def solve(state: Encoded) -> Scheduled:

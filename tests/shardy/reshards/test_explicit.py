@@ -221,8 +221,8 @@ def test_the_older_name_is_the_pass_without_options(passes: str) -> None:
 
 
 def test_functions_that_are_only_declared_stay_so() -> None:
+    """jaxlib's pass reads a body that is not there, which mostly ends its process."""
     text = "module { func.func private @declared(tensor<4x4xf32>) -> tensor<4x4xf32> }"
-    assert run_peer(text, f"func.func(sdy-{SOME})").failure
     assert "@declared" in shardy.transform(text, FULL)
 
 

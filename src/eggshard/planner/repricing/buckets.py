@@ -112,7 +112,7 @@ def in_buckets(
     """
     prices, together = first.plans.context.pricer, planned(first)
     if not isinstance(prices, Shared):
-        if latencies_count(pricer) or not may_share(first.graph, [c for c, _ in first.roots]):
+        if pricer.mesh.size == 1 or latencies_count(pricer) or not may_share(first.graph, [c for c, _ in first.roots]):
             return together
         least = max(0.0, _of_all(together.search) - least_latency(pricer) * len(first.encoding.placements))
         return replace(together, search=replace(together.search, shared=True, sharing=least))
