@@ -35,6 +35,7 @@ from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import encode, first_problem, saturate, solve
 from eggshard.planner.progress import Clock, timed
 from eggshard.planner.proofs import proved
+from eggshard.planner.repricing.buckets import part_paid
 from eggshard.planner.repricing.overlapped import ordered
 from eggshard.planner.request import Request, collector_paused, requested
 from eggshard.planner.state import Scheduled, Task
@@ -113,10 +114,11 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
     outputs = cache(lambda: timed(task.clock, "propagate", lambda: output_options(plans)))
     baseline = cache(lambda: _baseline(task, outputs(), convention))
     searched: Scheduled | None = None
+    part = cache(lambda: part_paid(timed(task.clock, "baseline", baseline).device_program))
     try:
-        layered = plan_by_layers(task)
+        layered = plan_by_layers(task, part)
         if layered is None:
-            searched = solve(first_problem(saturate(task)))
+            searched = solve(first_problem(saturate(task), part))
         made = layered.made if layered else searched
         assert made is not None
         if layered and layered.baseline:

@@ -28,7 +28,7 @@ from eggshard.planner.hints import is_partly_manual
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import in_buckets, prices_to_begin, weighted_sums
+from eggshard.planner.repricing.buckets import PART, ROUNDING, in_buckets, prices_to_begin, weighted_sums
 from eggshard.planner.repricing.overlapped import fastest, ordered
 from eggshard.planner.state import Decoded, Encoded, Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
@@ -41,8 +41,6 @@ from eggshard.worker import begun
 
 P = TypeVar("P")
 Q = TypeVar("Q")
-#: Relative excess of a price over its bound that rounding of sums may cause.
-ROUNDING = 1e-12
 
 
 def saturate(task: Task) -> Saturated:
@@ -193,10 +191,10 @@ def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def first_problem(state: Saturated) -> Encoded:
-    """The problem by which `solve` begins: under prices at which all-reduces share latencies, where they may."""
+def first_problem(state: Saturated, part: Callable[[], float] = lambda: PART) -> Encoded:
+    """The problem by which `solve` begins: under prices at which all-reduces share latencies (`prices_to_begin`)."""
     graph, plans = state.graph, state.plans
-    first = prices_to_begin(plans.context.pricer, graph, [graph.values[v] for v in state.region.outputs])
+    first = prices_to_begin(plans.context.pricer, graph, [graph.values[v] for v in state.region.outputs], part)
     return encode(state if first is plans.context.pricer else under_prices(state, plans.priced_by(first)))
 
 

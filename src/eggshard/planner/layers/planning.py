@@ -78,8 +78,11 @@ class Layered(NamedTuple):
     baseline: bool = False
 
 
-def plan_by_layers(task: Task) -> Layered | None:
-    """The plan of a large program of many equal layers, by its short form; None for any other program."""
+def plan_by_layers(task: Task, part: Callable[[], float]) -> Layered | None:
+    """The plan of a large program of many equal layers, by its short form; None for any other program.
+
+    part: of a latency, that each all-reduce pays (`prices_to_begin`).
+    """
     plans, context, clock = task.plans, task.plans.context, task.clock
     program = context.program
     if len(program.region.ops) <= MANY_OPS:
@@ -106,7 +109,7 @@ def plan_by_layers(task: Task) -> Layered | None:
                        graph)
 
     roots = [graph.values[v] for v in state.region.outputs]
-    prices = prices_to_begin(context.pricer, graph, roots, len(task.region.ops), handed(short, graph))
+    prices = prices_to_begin(context.pricer, graph, roots, part, len(task.region.ops), handed(short, graph))
     if prices is context.pricer:
         return _planned(task, state, short, hints, plain)
     layered = _planned(task, replace(state, plans=small.priced_by(prices)), short, hints, plain)

@@ -17,12 +17,12 @@ from eggshard.planner.state import Encoded, Scheduled
 from eggshard.program.types import TensorType
 from eggshard.selection.independence import may_be_independent
 from eggshard.steps.control_steps import Branch, Loop
-from eggshard.steps.steps import Action, StepPlan
+from eggshard.steps.steps import Action, AllReduce, StepPlan
 
 #: The part of a plan's cost that latencies of all-reduces may be for no other search to be asked where they count.
 LITTLE = 5e-3
-#: The part of a latency that every all-reduce pays in the one search of a large e-graph, and the most nodes of a small
-#: one: see decision 52.
+#: The part of a latency that every all-reduce pays in the search of a large e-graph, where the baseline does not say
+#: which, and the most nodes of a small one: see decision 52.
 PART, FEW_NODES = 0.25, 300
 #: What a search at parts of latencies says of its bounds.
 NOT_BOUNDED = "which all-reduces share a latency"
@@ -83,16 +83,23 @@ def _times(step: StepInfo, times: float) -> StepInfo:
 
 
 def prices_to_begin(
-    pricer: Pricer, graph: EGraph, roots: Sequence[int], nodes: int = 0, handed: Mapping[int, int] = NOTHING
+    pricer: Pricer, graph: EGraph, roots: Sequence[int], part: Callable[[], float], nodes: int = 0,
+    handed: Mapping[int, int] = NOTHING,
 ) -> Pricer:
     """The prices under which a region is searched first.
 
-    nodes: of the e-graph that stands for it, if not of this one. handed: classes that are others
-    (`partial_sum_monoids`).
+    part: of a latency, that each sum of a large e-graph pays. nodes: of the e-graph that stands for it, if not of this
+    one. handed: classes that are others (`partial_sum_monoids`).
     """
     if pricer.overlap or not latencies_count(pricer) or not may_share(graph, roots, handed):
         return pricer
-    return Shared(pricer, PART if max(nodes, graph.size) > FEW_NODES else 0.0)
+    return Shared(pricer, part() if max(nodes, graph.size) > FEW_NODES else 0.0)
+
+
+def part_paid(steps: StepPlan) -> float:
+    """The part of their latencies that the sums of a device program pay, whose all-reduces are joined."""
+    sums = [len(step.operands) for step in steps.steps if isinstance(step.action, AllReduce)]
+    return len(sums) / sum(sums) if sums else PART
 
 
 def in_buckets(
