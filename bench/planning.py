@@ -28,20 +28,21 @@ _TIMEOUT = 600.0
 _RUNS = 3
 #: What is asked, of seconds over XLA's: in the median, and at worst.
 ASKED = {"cold": (0.6, None), "warm": (0.3, 1.5), "kept": (0.05, None)}
-#: Training steps of `bench.layers` beside the programs of `bench run`.
+#: Training steps of `bench.layers` beside the programs of `bench run` and those by libraries.
 _LAYERS = ("light 2", "light 24", "heavy 2", "scanned 12", "experts 6")
 
 
 def run(console: Console, only: str = "", seed: int = 0, variants: int = 4) -> bool:
     """Print a row per program; true if all was planned, and as fast as is asked in the median and at worst."""
-    from bench.programs import seconds
+    from bench.programs import libraries, seconds
 
     table = Table(title="planning", pad_edge=False, caption=(
         "cold: the first plan of a process, imports of eggshard included; warm: a later one; kept: read from the plan "
         "cache, and the program's own reading alone; each over XLA's first compilation, this run"))
     for column in ("program", "ops", "XLA s", "cold", "warm", "kept", "reading", ""):
         table.add_column(column, justify="left" if column in ("program", "") else "right")
-    names = [*(n for found in seconds.names().values() for n in found), *_LAYERS, *seconds.variants(seed, variants)]
+    names = [*(n for found in seconds.names().values() for n in found), *_LAYERS, *libraries.names(),
+             *seconds.variants(seed, variants)]
     ratios: dict[str, list[float]] = {kind: [] for kind in ASKED}
     good = True
     for name in names:
@@ -82,9 +83,11 @@ def _measured(name: str) -> dict[str, Any]:
 
 def _lowered(name: str) -> Any:
     from bench import layers
-    from bench.programs import seconds, use_cpu_devices
+    from bench.programs import libraries, seconds, use_cpu_devices
 
     use_cpu_devices()
+    if name in libraries.names():
+        return libraries.lowered(name)
     kind, _, count = name.rpartition(" ")
     return (layers.program(kind, int(count)) if name in _LAYERS else seconds.program(name)).lower()
 

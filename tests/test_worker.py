@@ -45,6 +45,18 @@ def test_an_exception_of_the_function_is_raised_here(worker):
     assert worker.call("os:getpid", seconds=10) == before
 
 
+def test_a_worker_may_be_started_before_it_is_asked():
+    worker = Worker()
+    assert worker.unasked
+    worker.start()
+    started = worker.pid
+    assert started is not None and worker.unasked
+    assert worker.call("os:getpid", seconds=10) == started
+    assert not worker.unasked
+    worker.close()
+    assert worker.unasked
+
+
 def test_no_files_are_left_behind(worker):
     directory = worker.call("eggshard.worker:scratch_directory", seconds=10)
     assert os.path.isdir(directory)

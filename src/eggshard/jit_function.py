@@ -46,6 +46,7 @@ from eggshard.errors import (
 from eggshard.frontends.jax.calling_convention import HOST, JaxCallingConvention
 from eggshard.limits import Guard
 from eggshard.settings import config
+from eggshard.worker import worker
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
@@ -297,6 +298,8 @@ class JitFunction(Generic[P, R]):
         leaves, tree = jax.tree.flatten(dynamic)
         types = [described(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)]
         given, named = self.rebuild(static, jax.tree.unflatten(tree, types))
+        if not config.plan_cache:
+            worker().start()  # while JAX traces and lowers
         try:
             plan, convention = self._plan(self.lower_unplanned(*given, **named))
             planned = PlannedFunction(plan, convention)

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import IO, Any, TypeVar
 
 from eggshard.errors import EggshardError
@@ -78,6 +79,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._directory = ""
+        self._asked = False
         self._deadline: float | None = None
         self._expired = False
         #: When the guard looks at the deadline next.
@@ -96,6 +98,11 @@ class Worker:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
+    @property
+    def unasked(self) -> bool:
+        """Whether the running worker has had no call yet, or there is none."""
+        return self.pid is None or not self._asked
+
     def call(
         self, function: str, *args: Any, seconds: float, memory_mib: int = DEFAULT_MEMORY_MIB, **keywords: Any
     ) -> Any:
@@ -111,6 +118,7 @@ class Worker:
         request = pickle.dumps((function, args, keywords, memory_mib), protocol=5)
         with self._lock:
             process = self._start()
+            self._asked = True
             assert process.stdin is not None and process.stdout is not None
             self._arm(time.monotonic() + seconds)
             try:
@@ -130,6 +138,11 @@ class Worker:
             self.close()  # native code that panicked may have left its state inconsistent
         raise value
 
+    def start(self) -> None:
+        """Start the process, so that the first call need not wait for it; where that fails, the call says so."""
+        with suppress(WorkerFailure, OSError), self._lock:
+            self._start()
+
     def close(self) -> None:
         """End the process. The next call starts another."""
         with self._lock:
@@ -144,7 +157,7 @@ class Worker:
         if not sys.executable:
             raise WorkerFailure("crash", "no Python executable is known (sys.executable is empty)")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
-        self._directory = _scratch_directory()
+        self._directory, self._asked = _scratch_directory(), False
         code = (f"import sys; sys.path[:] = {[p for p in sys.path]!r}; "
                 f"from eggshard.worker import serve; serve({self._directory!r}, {self._preload!r})")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115

@@ -232,41 +232,68 @@ def test_commands_say_where_no_plans_are_kept() -> None:
 
 
 _PLANNING = """
-import sys, warnings
+import os, random, sys, warnings
 warnings.simplefilter("error")
 import eggshard
 sys.path.insert(0, sys.argv[1])
 from tests.plan.test_plan_cache import product
+draw = random.Random(os.getpid())
 with eggshard.config(plan_cache=sys.argv[2], plan_cache_bytes=60_000):
-    print("ready", flush=True)
-    for turn in range(1000):
-        eggshard.optimize(product(16 * (1 + turn % 7)), cost_model="cpu-host")
+    while True:
+        eggshard.optimize(product(16 * draw.randint(1, 8)), cost_model="cpu-host")
 """
+
+
+def _running_with(variable: str) -> list[str]:
+    """The processes that have this variable in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_text())
+        except OSError:  # it has ended, or is another user's
+            continue
+    return [command for command in found if command]
 
 
 @pytest.mark.slow
 def test_processes_may_be_killed_while_they_keep_plans(tmp_path: Path) -> None:
-    root, rng = Path(__file__).parents[2], np.random.default_rng(0)
+    root, rng, plans, temporary = Path(__file__).parents[2], np.random.default_rng(0), tmp_path / "plans", tmp_path / "t"
+    temporary.mkdir()
+    mark = f"KILLED_BY={tmp_path}"
 
     def started() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", _PLANNING, str(root), str(tmp_path)], stdout=subprocess.PIPE)
+        name, _, value = mark.partition("=")
+        return subprocess.Popen([sys.executable, "-c", _PLANNING, str(root), str(plans)], stderr=subprocess.PIPE,
+                                env={**os.environ, name: value, "TMPDIR": str(temporary)})
 
-    processes = [started() for _ in range(4)]
-    end = time.monotonic() + 20
+    processes = [started() for _ in range(8)]
+    end, kills, failed = time.monotonic() + 120, 0, []
     while time.monotonic() < end:
-        time.sleep(0.5)
+        time.sleep(rng.uniform(0, 1))
         victim = int(rng.integers(len(processes)))
-        processes[victim].send_signal(signal.SIGKILL)
-        processes[victim].wait()
+        processes[victim].kill()
+        _, said = processes[victim].communicate()
+        failed += [said] if processes[victim].returncode != -signal.SIGKILL else []
         processes[victim] = started()
+        kills += 1
     for process in processes:
         process.kill()
-        process.wait()
-    cache = PlanCache(tmp_path, 60_000)
+        process.communicate()
+    kills += len(processes)
+    assert not failed
+    end = time.monotonic() + 10
+    while _running_with(mark) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert _running_with(mark) == []
+    assert list(temporary.iterdir()) == []
+    assert len(list(plans.glob("*.new"))) <= kills
+    assert {path.suffix for path in plans.iterdir()} <= {".json", ".new"}
+    cache = PlanCache(plans, 60_000)
     assert [wrong for _, wrong in cache.verify() if wrong] == []
     assert cache.plans()
-    with eggshard.config(plan_cache=tmp_path):
-        for rows in range(16, 128, 16):
+    with eggshard.config(plan_cache=plans):
+        for rows in range(16, 144, 16):
             kept = eggshard.optimize(product(rows), cost_model="cpu-host")
             with eggshard.config(plan_cache=None):
                 made = eggshard.optimize(product(rows), cost_model="cpu-host")

@@ -27,6 +27,7 @@ from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
 from eggshard.settings import LOGGER
 from eggshard.tables import duration
+from eggshard.worker import worker
 
 _TOO_DEEP = "the program's regions are nested too deeply to be planned"
 
@@ -62,6 +63,8 @@ def _kept_or_made(request: Request, limit: int | None, deadline: Deadline) -> Pl
         request, key = replace(request, loaded=program), _key(program, request, limit)
         if key is not None and (found := plans.find(key, program, request.cost_model)):
             return _completed(found, request, limit)
+    if request.rewrites is None or request.rewrites:
+        worker().start()  # while the planner is imported and the program is read
     from eggshard.planner import optimization
 
     plan = optimization.planned(request, limit, deadline)

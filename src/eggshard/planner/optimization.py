@@ -77,7 +77,7 @@ def read(request: Request) -> Task:
     request.bar.stage("read")
     clock = Clock(request.bar.stage)
     rules = request.rules
-    if rules and worker().pid is None:
+    if rules and worker().unasked:
         warm(rules)  # the engine is made while the program is read
     program = request.loaded or timed(clock, "read", request.read)
     context = Context(program, request.cost_model, request.limits, request.exact)
