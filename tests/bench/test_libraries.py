@@ -1,13 +1,12 @@
 """Plans of programs by well-known libraries are right."""
 
+import jax
 import numpy as np
 import pytest
-
-jax = pytest.importorskip("jax")
-
-import eggshard
 from bench.programs import libraries
 from bench.run import difference
+
+import eggshard
 from eggshard.program.types import numpy_dtype
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -268,8 +269,9 @@ def test_processes_may_be_killed_while_they_keep_plans(tmp_path: Path) -> None:
                                 env={**os.environ, name: value, "TMPDIR": str(temporary)})
 
     processes = [started() for _ in range(8)]
-    end, kills, failed = time.monotonic() + 120, 0, []
+    end, kills, failed, folders = time.monotonic() + 120, 0, [], set()
     while time.monotonic() < end:
+        folders.update(found for command in _running_with(mark) for found in re.findall(r"serve\('([^']+)'", command))
         time.sleep(rng.uniform(0, 1))
         victim = int(rng.integers(len(processes)))
         processes[victim].kill()
@@ -286,6 +288,7 @@ def test_processes_may_be_killed_while_they_keep_plans(tmp_path: Path) -> None:
     while _running_with(mark) and time.monotonic() < end:
         time.sleep(0.1)
     assert _running_with(mark) == []
+    assert folders and not any(map(os.path.exists, folders))
     assert list(temporary.iterdir()) == []
     assert len(list(plans.glob("*.new"))) <= kills
     assert {path.suffix for path in plans.iterdir()} <= {".json", ".new"}

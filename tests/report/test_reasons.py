@@ -64,6 +64,17 @@ def test_an_alternatives_price_is_what_its_plan_costs_more(plan) -> None:
     assert seen > 10
 
 
+def test_a_reshard_by_itself_has_other_ways() -> None:
+    b = eggshard.ProgramBuilder({"x": 4, "y": 2})
+    b.output(b.input((64, 64), sharding=("x", "y")), sharding=("y", "x"))
+    plan = eggshard.optimize(b.build(), cost_model="tpu-v5e")
+    (decision,) = plan.reasons.decisions
+    assert decision.kind == "reshard" and decision.weighed == len(decision.alternatives) == 3
+    assert len({alternative.what for alternative in decision.alternatives}) == 3
+    assert all(alternative.change > 0 for alternative in decision.alternatives) and decision.next_best.flips
+    assert "reshard by one exchange" in plan.explain(0)
+
+
 def test_alternatives_compute_the_same() -> None:
     """They are plans of the program: run on the simulator."""
     planned = mlp()

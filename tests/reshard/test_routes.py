@@ -105,6 +105,31 @@ def test_best_known_plans_are_met(mesh, shape, a, b, kib):
     check_steps(mesh, small, source, target, alike.steps, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize(("mesh", "shape", "a", "b"), [case[:4] for case in BEST_KNOWN[:20]])
+def test_detours_are_other_ways_to_the_same_place(mesh, shape, a, b):
+    type_, source, target = TensorType(shape, "f32"), placed(mesh, shape, a), placed(mesh, shape, b)
+    pricer = Pricer(preset("tpu-v5e"), mesh)
+    finder = Router(mesh, pricer)
+    cheapest = finder.route(type_, source, target)
+    found = finder.detours(type_, source, target, 3)
+    kinds = [tuple(action.kind for action, _ in r.steps if action.messages) for r in (cheapest, *found)]
+    assert len(set(kinds)) == len(kinds)
+    assert [r.cost for r in found] == sorted(r.cost for r in found)
+    for route in found:
+        assert route.steps[-1][1] == target
+        assert route.cost >= cheapest.cost * (1 - 1e-12)
+        assert route.cost == pytest.approx(sum(
+            pricer(action, before.local_type(type_))
+            for (action, _), before in zip(route.steps, [source, *(p for _, p in route.steps)], strict=False)))
+        check_steps(mesh, type_, source, target, route.steps, np.random.default_rng(0))
+
+
+def test_what_is_not_resharded_has_no_detours():
+    there = placed(GRID, SQUARE, "x|y")
+    assert router(GRID).detours(TensorType(SQUARE, "f32"), there, there, 3) == []
+    assert router(GRID).detours(TensorType((0, 8), "f32"), placed(GRID, (0, 8), "|"), placed(GRID, (0, 8), "x|"), 3) == []
+
+
 def test_three_axes_merge_in_one_all_to_all():
     for mesh, a, b in [(GRID, "y||x", "|xy|"), (CUBE, "x|y|z", "xyz||"), (CUBE, "xyz||", "x|y|z")]:
         route = router(mesh).route(TensorType(BLOCK, "f32"), placed(mesh, BLOCK, a), placed(mesh, BLOCK, b))

@@ -107,6 +107,14 @@ class Router:
         _, paths = min(trees, key=lambda tree: tree[0])
         return [(graph.placement(path[0]), graph.steps(path)) for path in paths]
 
+    def detours(self, type_: TensorType, source: Placement, target: Placement, count: int) -> list[Route]:
+        """Up to ``count`` routes by other collectives than the cheapest one's, by way of one placement each or in one
+        step; the cheapest first."""
+        if source == target or not type_.elements:
+            return []
+        graph, (start, end) = self._graph(type_, (source, target))
+        return [Route(steps, graph.cost(start, steps)) for steps in graph.detours(start, end, count)]
+
     def lower_bound(self, type_: TensorType, source: Placement, target: Placement) -> float:
         """Bytes that the device which misses most must receive, whatever the collectives."""
         missing = missing_elements(self.mesh, type_.shape, source, target)
@@ -261,6 +269,21 @@ class _Graph:
             left.difference_update(reached)
         return total, paths
 
+    def detours(self, start: int, end: int, count: int) -> list[Steps]:
+        """Paths by other collectives than the cheapest's, each the cheapest through one state, or a single edge; the
+        cheapest first, and no two by the same."""
+        through = self.closure()[start] + self.closure()[:, end]
+        through[start] = math.inf
+        through[end] = self._edges[start, end]
+        found: dict[tuple[str, ...], Steps | None] = {_collectives(self.steps(self.path(start, end))): None}
+        for middle in np.argsort(through, kind="stable").tolist():
+            if len(found) > count or not math.isfinite(through[middle]):
+                break
+            path = [start, end] if middle == end else self.path(start, middle) + self.path(middle, end)[1:]
+            steps = self.steps(path)
+            found.setdefault(_collectives(steps), steps)
+        return [steps for steps in found.values() if steps is not None]
+
     def path(self, start: int, end: int) -> list[int]:
         """The states on the cheapest path; ShardingError if there is none."""
         return self._path(*_shortest(self._ranked, [start]), start, end)
@@ -300,6 +323,11 @@ class _Graph:
             total += self._price(action, local)
             local = after.local_type(self.type)
         return total
+
+
+def _collectives(steps: Steps) -> tuple[str, ...]:
+    """The kinds of the steps that send something."""
+    return tuple(action.kind for action, _ in steps if action.messages)
 
 
 def _shortest(edges: np.ndarray, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

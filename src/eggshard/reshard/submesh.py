@@ -44,6 +44,10 @@ class SubmeshRouter(Router):
         found = super().route(type_, source, target)
         return replace(found, steps=self._spread_steps(found.steps))
 
+    def detours(self, type_: TensorType, source: Placement, target: Placement, count: int) -> list[Route]:
+        found = super().detours(type_, source, target, count)
+        return [replace(route, steps=self._spread_steps(route.steps)) for route in found]
+
     def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
         return [(start, self._spread_steps(steps)) for start, steps in super().tree(type_, source, targets)]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.costmodel.pricing import Pricer
@@ -18,10 +18,11 @@ from eggshard.planner.encoding.decode import a_result_of
 from eggshard.planner.encoding.encode import Computed, Delivered, Encoding, Handed, Joined, Jointly, Shape, Widened
 from eggshard.planner.progress import tracked
 from eggshard.program.placement import Placement
+from eggshard.reshard.conversions import Steps
+from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Selection
 from eggshard.selection.search.marginal import Marginal, Switch
 from eggshard.selection.search.state import Item
-from eggshard.steps.assemble import Conversions
 
 #: The most detours listed for a reshard, and the most rules in a chain.
 DETOURS, CHAIN = 3, 12
@@ -37,7 +38,7 @@ class Weighing(NamedTuple):
     graph: EGraph
     encoding: Encoding
     selection: Selection
-    router: Conversions
+    router: Router
     pricer: Pricer
     values: Sequence[int]
     note: str = ""
@@ -104,16 +105,12 @@ class _Weigher:
         if not price:
             return None
         about = self._about((c, p, q))
-        through = table[p] + table[:, q]
-        others = [r for r in range(len(table)) if r not in (p, q) and math.isfinite(through[r])]
-        ways = sorted((float(through[r]), r) for r in others)
-        weighed += len(ways)
-        for cost, r in [way for way in ways if way[0] > price * (1 + 1e-9)][:DETOURS]:
-            joins = (*self._parts((c, p, r), float(table[p, r])), *self._parts((c, r, q), float(table[r, q])))
-            what = f"reshard by way of {self._placed(c, r)}"
-            change = cost - price
-            alternatives.append(Alternative(
-                what, (), cost, change, change, *_apart(self._parts((c, p, q), price), joins)))
+        ends = self._unwindowed(c, p, q)
+        others = list(self._routes((c, p, q), *ends) if ends and self.given.trips == 1 else self._detours(c, p, q))
+        weighed += len(others)
+        gone = self._parts((c, p, q), price)
+        alternatives += [Alternative(what, (), cost, cost - price, cost - price, *_apart(gone, joins))
+                         for what, cost, joins in others]
         alternatives.sort(key=lambda a: a.change)
         return Decision(
             about, "reshard", self._said((c, p, q)), self._type(about), self._placed(c, q), price,
@@ -153,27 +150,57 @@ class _Weigher:
             kind = self._node(tag).op if isinstance(tag, Computed) else "exchange"
             return [Part(f"{self._said(item)} of {self._name(about)}", kind, about, price)]
         c, p, q = item
-        hops = self._hops(c, p, q, price)
-        of = self._name(about)
-        return [Part(f"{kind} to {there} of {of}", kind, about, seconds) for kind, there, seconds in hops]
+        return self._parts_of_hops(self._hops(c, p, q, price), about)
+
+    def _detours(self, c: int, p: int, q: int) -> Iterator[tuple[str, float, list[Part]]]:
+        """Conversions by way of another place that the class may lie at: in words, their prices, what is paid for."""
+        table = self.problem.conversions[c]
+        through = table[p] + table[:, q]
+        ways = sorted((float(through[r]), r) for r in range(len(table)) if r not in (p, q))
+        for cost, r in [way for way in ways if table[p, q] * (1 + 1e-9) < way[0] < math.inf][:DETOURS]:
+            joins = [*self._parts((c, p, r), float(table[p, r])), *self._parts((c, r, q), float(table[r, q]))]
+            yield f"reshard by way of {self._placed(c, r)}", cost, joins
+
+    def _routes(self, item: Item, source: Placement, target: Placement) -> Iterator[tuple[str, float, list[Part]]]:
+        """Reshards by other collectives, alike."""
+        c, about = item[0], self._about(item)
+        for route in self.given.router.detours(self.views.core_type(c), source, target, DETOURS):
+            kinds = [action.kind for action, _ in route.steps]
+            between = ", ".join(self._shown(c, after) for _, after in route.steps[:-1])
+            what = f"by way of {between}: {', '.join(kinds)}" if between else f"by one {kinds[0]}"
+            hops = list(self._priced(c, source, route.steps))
+            yield f"reshard {what}", route.cost, self._parts_of_hops(hops, about)
 
     def _hops(self, c: int, p: int, q: int, price: float) -> list[tuple[str, str, float]]:
         """The steps of a conversion: kind, placement reached, price; as one where it is not a plain reshard."""
-        source, target = self.encoding.placements[c][p], self.encoding.placements[c][q]
-        plain = c < len(self.views.group) and isinstance(source, Placement) and isinstance(target, Placement)
-        if plain and not source.windowed and not target.windowed:  # type: ignore[union-attr]
-            type_, found = self.views.core_type(c), []
-            for _, path in self.given.router.tree(type_, source, [target]):  # type: ignore[arg-type, list-item]
-                at = source
-                for action, after in path:
-                    seconds = self.given.pricer(action, at.local_type(type_))  # type: ignore[union-attr]
-                    found.append((action.kind, self._shown(c, after), seconds))
-                    at = after
+        ends = self._unwindowed(c, p, q)
+        if ends:
+            source, target = ends
+            paths = self.given.router.tree(self.views.core_type(c), source, [target])
+            found = [hop for _, path in paths for hop in self._priced(c, source, path)]
             whole = sum(s for *_, s in found)
             for part in {1, self.given.trips}:
                 if math.isclose(whole, part * price, rel_tol=1e-9, abs_tol=1e-15):
                     return [(kind, there, seconds / part) for kind, there, seconds in found if seconds > 0]
-        return [("halo exchange" if not plain else "reshard", self._placed(c, q), price)]
+        return [("reshard" if ends else "halo exchange", self._placed(c, q), price)]
+
+    def _unwindowed(self, c: int, p: int, q: int) -> tuple[Placement, Placement] | None:
+        """Where a conversion begins and ends; None unless routes between tiles lead there."""
+        source, target = self.encoding.placements[c][p], self.encoding.placements[c][q]
+        if not isinstance(source, Placement) or not isinstance(target, Placement) or c >= len(self.views.group):
+            return None
+        return None if source.windowed or target.windowed else (source, target)
+
+    def _priced(self, c: int, at: Placement, path: Steps) -> Iterator[tuple[str, str, float]]:
+        """Steps from a placement: kind, placement reached, price."""
+        type_ = self.views.core_type(c)
+        for action, after in path:
+            yield action.kind, self._shown(c, after), self.given.pricer(action, at.local_type(type_))
+            at = after
+
+    def _parts_of_hops(self, hops: Iterable[tuple[str, str, float]], about: int) -> list[Part]:
+        of = self._name(about)
+        return [Part(f"{kind} to {there} of {of}", kind, about, seconds) for kind, there, seconds in hops]
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
