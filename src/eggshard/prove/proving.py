@@ -25,7 +25,7 @@ from eggshard.prove.effort import least_seconds, seconds_per_run
 from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
 from eggshard.prove.field import Endless, Field
 from eggshard.prove.residues import PRIMES, Residues, paired
-from eggshard.prove.sizes.lemmas import cut_at_lemmas
+from eggshard.prove.sizes.lemmas import Lemmas, cut_at_lemmas
 from eggshard.prove.sizes.repetition import rows_of
 from eggshard.prove.sizes.shrinking import ENOUGH, Sizes, elements_of
 from eggshard.simulate.execution import run_global
@@ -68,7 +68,7 @@ def prove(
     if within is not None and (least := RUNS * least_seconds(plan)) > within:
         return _late(least, within)
     whole = elements_of(plan.program.region)
-    sizes, apart = None, None
+    sizes = None
     deadline = None if within is None else Deadline(within)
 
     def left() -> float | None:
@@ -81,27 +81,31 @@ def prove(
         why = f"to cut the plan takes longer than the {within:.2g} s that it is given; plan.prove() takes what it needs"
         return Proof(None, late=True, refused=why)
     took = 0.0  # by the sizes of the cut before; those of the next one take about as long
-    for parts, lemmas in cuts:
-        if deadline is not None and deadline.left <= took:
-            break
+    suspect: Proof | None = None
+    while cuts and not (deadline is not None and deadline.left <= took):
+        lemmas, rows = cuts.pop(0)
         start = time.perf_counter()
-        smaller = [Sizes(part) for part in parts]
+        smaller = [Sizes(part) for part in lemmas.parts]
         took = time.perf_counter() - start
         if sizes is None and sum(part.of_run(0).elements for part in smaller) * _WORTH > whole:
             sizes = Sizes(plan)
         if sizes is None or sum(map(_work, smaller)) < _work(sizes):
-            apart = replace(_of_parts(smaller, runs, seed, left()), lemmas=lemmas, whole=whole)
-            if apart:
-                return replace(apart, seconds=time.perf_counter() - began)
+            proof, part = _of_parts(smaller, runs, seed, left())
+            if proof:
+                return replace(proof, lemmas=rows + lemmas.number, whole=whole, seconds=time.perf_counter() - began)
+            if proof.difference is not None:
+                suspect = proof
+                coarser = _coarser(lemmas, part, proof.difference.output, deadline)
+                cuts[:0] = [(coarser, rows)] if coarser else []
     # What looks wrong is worth all the time once more.
-    wrong = apart is not None and apart.equal is False
+    wrong = suspect is not None
     if deadline is not None and within is not None and deadline.left <= took and not wrong:
         return _late(time.perf_counter() - began + took, within)
     proof = _proof(sizes or Sizes(plan, shrink), runs, seed, within if wrong else left())
-    if proof.late and wrong and apart is not None:
+    if proof.late and suspect is not None:
         # Nobody knows what the last values are, but some step does not make what it is said to.
-        return replace(apart, difference=Difference(-1, why=f"a value in between is another: {apart.difference}"),
-                       seconds=time.perf_counter() - began)
+        return replace(suspect, difference=Difference(-1, why=f"a value in between is another: {suspect.difference}"),
+                       whole=whole, seconds=time.perf_counter() - began)
     if proof.equal is False and proof.sizes < proof.whole:
         # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
         proof = _proof(Sizes(plan, shrink=False), runs, seed, within)
@@ -111,14 +115,23 @@ def prove(
     return replace(proof, seconds=time.perf_counter() - began)
 
 
-def _cuts(plan: PlanRecord, deadline: Deadline | None) -> list[tuple[list[PlanRecord], int]]:
-    """The plan cut into what can be shown one by one, as plans, and into how many; into the most first."""
+def _cuts(plan: PlanRecord, deadline: Deadline | None) -> list[tuple[Lemmas, int]]:
+    """The plan cut into what can be shown one by one, and how many of its rows are; into the most first."""
     rows = rows_of(plan)
-    lemmas = cut_at_lemmas(plan if rows is None else rows[0], deadline)
-    if rows is not None and lemmas is not None:
-        lemmas = lemmas[0], rows[1] + lemmas[1]
-    cuts = [] if lemmas is None else [lemmas]
-    return cuts if rows is None else [*cuts, ([rows[0]], rows[1])]
+    if rows is None:
+        lemmas = cut_at_lemmas(plan, deadline)
+        return [] if lemmas is None else [(lemmas, 0)]
+    lemmas = cut_at_lemmas(rows[0], deadline)
+    uncut = Lemmas([rows[0]], 0, rows[0], [[frozenset()] * len(rows[0].device_program.outputs)])
+    return [*([] if lemmas is None else [(lemmas, rows[1])]), (uncut, rows[1])]
+
+
+def _coarser(lemmas: Lemmas, part: int, output: int, deadline: Deadline | None) -> Lemmas | None:
+    """The plan cut at fewer values, since an output of some part differs; None where that takes too long."""
+    try:
+        return lemmas.coarser(part, output, deadline)
+    except TimeoutError:
+        return None
 
 
 def enough_runs(degree: int, exponents: bool = False) -> int:
@@ -139,16 +152,16 @@ def _late(expected: float, within: float) -> Proof:
     return Proof(None, late=True, refused=why)
 
 
-def _of_parts(parts: Sequence[Sizes], runs: int | None, seed: int, within: float | None) -> Proof:
-    """What is shown of plans that are one together: all, or that one is not equal."""
+def _of_parts(parts: Sequence[Sizes], runs: int | None, seed: int, within: float | None) -> tuple[Proof, int]:
+    """What is shown of plans that are one together: all, or that one is not equal, and which."""
     least = sum(_least_runs(sizes, runs) * _seconds(sizes) for sizes in parts)
     if within is not None and least > within:
-        return _late(least, within)
+        return _late(least, within), 0
     proofs: list[Proof] = []
-    for sizes in parts:
+    for number, sizes in enumerate(parts):
         proofs.append(_proof(sizes, runs, seed, within))
         if not proofs[-1]:
-            return proofs[-1]
+            return proofs[-1], number
 
     def total(count: Callable[[Proof], int]) -> int:
         return sum(map(count, proofs))
@@ -157,7 +170,7 @@ def _of_parts(parts: Sequence[Sizes], runs: int | None, seed: int, within: float
         proofs[0], runs=min(p.runs for p in proofs), degree=max(p.degree for p in proofs),
         undecided=total(lambda p: p.undecided), elements=total(lambda p: p.elements), sizes=total(lambda p: p.sizes),
         choices=total(lambda p: p.choices), choice_runs=min((p.choice_runs for p in proofs if p.choices), default=0),
-    )
+    ), len(parts) - 1
 
 
 def _work(sizes: Sizes) -> int:

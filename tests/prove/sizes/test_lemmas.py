@@ -36,8 +36,8 @@ def plan() -> Plan:
 
 
 def test_equal_layers_are_proved_once(plan):
-    (few,), _ = cut_at_lemmas(plan)
-    (many,), count = cut_at_lemmas(layered(12))
+    (few,), _, *_ = cut_at_lemmas(plan)
+    (many,), count, *_ = cut_at_lemmas(layered(12))
     assert elements_of(few.program.region) == elements_of(many.program.region) < elements_of(plan.program.region)
     assert len(few.device_program.steps) == len(many.device_program.steps) < len(plan.steps) and count >= 36
 
@@ -46,6 +46,26 @@ def test_plans_are_proved_by_their_lemmas(plan):
     proof = plan.prove()
     assert proof and proof.lemmas >= 18 and proof.sizes < proof.whole / 20 and proof.bound < 2.0**-40
     assert "step by step" in str(proof) and not plan.prove(shrink=False).lemmas
+
+
+def test_what_holds_only_of_what_a_value_is_made_of_is_cut_at_fewer_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan squares the exponential, which the program multiplies by an equal one: equal not for every value."""
+    b = ProgramBuilder({"x": 4})
+    a, w = b.input((N, N), sharding=("x", None)), b.input((N, N), sharding=("x", None))
+    squared = b.exp(b.transpose(a)) * b.transpose(b.exp(a))
+    b.output(b.tanh(b.dot(b.tanh(b.dot(squared, w)), w)), sharding=("x", None))
+    plan = es.optimize(b.build(), cost_model=es.costmodel.WireBytes(), limits=es.Limits(proof=0))
+    found = []
+    of_parts = proving._of_parts
+
+    def noted(*args):
+        found.append(of_parts(*args))
+        return found[-1]
+
+    monkeypatch.setattr(proving, "_of_parts", noted)
+    proof = plan.prove()
+    assert proof and proof.lemmas
+    assert [part.equal for part, _ in found] == [False, True]
 
 
 def test_faults_of_any_layer_are_found(plan):
@@ -86,7 +106,7 @@ def test_values_that_travel_together_are_cut_apart() -> None:
     plan = es.optimize(b.build(), limits=es.Limits(proof=0))
     joint = [step for step in plan.steps if len(step.results) > 1]
     assert [len(step.results) for step in joint] == [6]
-    (cut,), count = cut_at_lemmas(plan)
+    (cut,), count, *_ = cut_at_lemmas(plan)
     assert count >= 12 and max(len(step.results) for step in cut.device_program.steps) == 1
     assert plan.prove().equal
     steps = tuple(dataclasses.replace(s, operands=s.operands[::-1]) if s is joint[0] else s for s in plan.steps)
@@ -106,7 +126,7 @@ def test_more_runs_are_made_only_of_what_integers_decide() -> None:
         x = b.op("tanh", b.dot(x, b.input((n, n), sharding=(None, None))))
     b.output(x, sharding=("x", None))
     plan = es.optimize(b.build(), limits=es.Limits(proof=0))
-    parts, _ = cut_at_lemmas(plan)
+    parts = cut_at_lemmas(plan).parts
     assert len(parts) == 2
     proof = plan.prove()
     assert proof and proof.runs < 5 and proof.choices == 1 and proof.choice_runs >= proving.CHOICES

@@ -40,15 +40,37 @@ class _Lemma(NamedTuple):
     output: bool = False
 
 
-def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[list[PlanRecord], int] | None:
-    """The plan of its lemmas, each as an output of values of which it is computed, and how many; None without any.
+class Lemmas(NamedTuple):
+    """What a plan is cut into.
+
+    parts: plans, with a lemma as each output. number: of all lemmas, equal ones too. used: per output of each part the
+    program's values, cut at, that it and its equals are computed of. plan: what was cut, at no value of ``uncut``.
+    """
+
+    parts: list[PlanRecord]
+    number: int
+    plan: PlanRecord
+    used: list[list[frozenset[int]]]
+    uncut: frozenset[int] = frozenset()
+
+    def coarser(self, part: int, output: int, deadline: Deadline | None = None) -> Lemmas | None:
+        """The plan cut at fewer values: at none that an output is computed of; None if that is computed of inputs, or
+        no lemma is left. TimeoutError once the deadline has passed."""
+        used = self.used[part][output] if output >= 0 else frozenset()
+        return cut_at_lemmas(self.plan, deadline, self.uncut | used) if used else None
+
+
+def cut_at_lemmas(
+    plan: PlanRecord, deadline: Deadline | None = None, uncut: frozenset[int] = frozenset()
+) -> Lemmas | None:
+    """The plan of its lemmas, each as an output of values of which it is computed; None without any.
 
     Lemmas on which integers or comparisons have a say are a plan by themselves: they take many more runs.
-    TimeoutError once the deadline has passed.
+    uncut: values of the program that are not cut at. TimeoutError once the deadline has passed.
     """
     region, device_program = plan.program.region, _separated(plan.device_program)
     mine, its = _Slices(region, _equal_values(region)), _Slices(device_program)
-    cuts = _noted(plan, mine.same)
+    cuts = {v: lemma for v, lemma in _noted(plan, mine.same).items() if v not in uncut}
     outputs = [
         _Lemma(mine.same[v], w, placement, True)
         for v, w, placement in zip(region.outputs, device_program.outputs, plan.output_placements, strict=True)
@@ -77,12 +99,14 @@ def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[l
     names_there = {w: w for w in device_program.inputs} | {w: names[v] for w, v in there.items()}
     placements = (*plan.input_placements, *(lemma.placement for lemma in cuts.values()))
     forms: dict[object, _Lemma] = {}
+    used_by: dict[_Lemma, set[int]] = {}
     for lemma in timely((*cuts.values(), *outputs)):
         order: dict[int, int] = {}
         sides = [slices.form(value, named, lemma.output, order)
                  for slices, value, named in ((mine, lemma.value, names), (its, lemma.held, names_there))]
         used = tuple(placements[k] for k in order)
-        forms.setdefault((*sides, used, lemma.placement), lemma)
+        first = forms.setdefault((*sides, used, lemma.placement), lemma)
+        used_by.setdefault(first, set()).update(mine.of(lemma.value, cuts, lemma.output)[1])
     groups: dict[object, list[_Lemma]] = {}
     for lemma in forms.values():
         groups.setdefault(mine.decided_by(lemma.value, cuts, lemma.output), []).append(lemma)
@@ -103,7 +127,8 @@ def cut_at_lemmas(plan: PlanRecord, deadline: Deadline | None = None) -> tuple[l
             output_placements=tuple(lemma.placement for lemma in lemmas),
         )
 
-    return [made_of(lemmas) for lemmas in groups.values()], len(cuts)
+    return Lemmas([made_of(lemmas) for lemmas in groups.values()], len(cuts), plan,
+                  [[frozenset(used_by[lemma]) for lemma in lemmas] for lemmas in groups.values()], uncut)
 
 
 def _separated(device_program: StepPlan) -> StepPlan:
