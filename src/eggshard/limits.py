@@ -34,17 +34,17 @@ PROVED_SECONDS = 0.5
 class Limits:
     """Limits of `optimize`.
 
-    seconds: for the whole search, that for less memory included (it stops soon after, with the best plan so far).
-    rows, iterations: of the e-graph. rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may
-    have as many as one of 20. strategies: per op. placements: candidate placements per e-class, the
-    cheapest; all, where there are few in all. permutes:
-    collective-permutes that one point-to-point redistribution may issue. windows: widths of a value around its tiles.
-    memory_mib: of the worker process. gap: extraction stops at this certified relative gap. seconds_per_node: what
-    extraction may take per e-node, so that planning stays in proportion to compiling; raise it for a tighter
-    certificate. patience: seconds by which the dual ascent may exceed that, once, where it finds better plans; 0 for
-    plans in a hurry. proof: the share of the time that planning took, or of half a second, which a proof of the plan
-    may take (`Plan.proved`); 0 for none. effort: of `EFFORTS`: ``fast`` takes the first good plan, ``certify`` ten
-    times the work for a smaller gap.
+    seconds: for the whole search, that for less memory included (it stops soon after, with the best plan so far). rows,
+    iterations: of the e-graph. rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may have as
+    many as one of 20. strategies: per op. placements: candidate placements per e-class, the cheapest; all, where there
+    are few in all. permutes: collective-permutes that one point-to-point redistribution may issue. windows: widths of a
+    value around its tiles. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.
+    seconds_per_node: what extraction may take per e-node, so that planning stays in proportion to compiling; raise it
+    for a tighter certificate. patience: seconds by which the dual ascent may exceed that, once, where it finds better
+    plans; 0 for plans in a hurry. proof: the share of the time that planning took, or of half a second, which a proof
+    of the plan may take (`Plan.proved`); 0 for none. flops: so many times the baseline's floating-point operations a
+    plan may take that saves less than a tenth of its modelled time; `math.inf` for any number. effort: of `EFFORTS`:
+    ``fast`` takes the first good plan, ``certify`` ten times the work for a smaller gap.
 
     LimitError for an unknown effort, a limit that is no number, or below what it can be.
     """
@@ -62,6 +62,7 @@ class Limits:
     seconds_per_node: float = 0.002
     patience: float = 20.0
     proof: float = 0.2
+    flops: float = 1.1
     effort: str = "default"
 
     def __post_init__(self) -> None:
@@ -109,6 +110,7 @@ class Guard:
 _LEAST = {
     "seconds": 0, "rows": 1, "rows_per_op": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0,
     "windows": 0, "memory_mib": 1, "gap": 0, "seconds_per_node": 0, "patience": 0, "proof": 0,
+    "flops": 1,
 }
 
 

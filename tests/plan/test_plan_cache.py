@@ -259,7 +259,8 @@ def _running_with(variable: str) -> list[str]:
 
 @pytest.mark.slow
 def test_processes_may_be_killed_while_they_keep_plans(tmp_path: Path) -> None:
-    root, rng, plans, temporary = Path(__file__).parents[2], np.random.default_rng(0), tmp_path / "plans", tmp_path / "t"
+    root, plans, temporary = Path(__file__).parents[2], tmp_path / "plans", tmp_path / "temporary"
+    rng = np.random.default_rng(0)
     temporary.mkdir()
     mark = f"KILLED_BY={tmp_path}"
 

@@ -127,7 +127,8 @@ def test_detours_are_other_ways_to_the_same_place(mesh, shape, a, b):
 def test_what_is_not_resharded_has_no_detours():
     there = placed(GRID, SQUARE, "x|y")
     assert router(GRID).detours(TensorType(SQUARE, "f32"), there, there, 3) == []
-    assert router(GRID).detours(TensorType((0, 8), "f32"), placed(GRID, (0, 8), "|"), placed(GRID, (0, 8), "x|"), 3) == []
+    whole, rows = (placed(GRID, (0, 8), text) for text in ("|", "x|"))
+    assert router(GRID).detours(TensorType((0, 8), "f32"), whole, rows, 3) == []
 
 
 def test_three_axes_merge_in_one_all_to_all():

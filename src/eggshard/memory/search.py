@@ -147,23 +147,30 @@ def bytes_touched(program: StepPlan) -> float:
 
 def at_price(cheapest: PlanRecord, planner: Planner, price: float) -> PlanRecord:
     """The plan found at a price per byte, with its cost under the user's model and what is known of every plan."""
-    plan = planner(MemoryPriced(cheapest.cost_model, price))
+    return at_other_prices(
+        cheapest, planner, MemoryPriced(cheapest.cost_model, price), f"memory: {price:.3g} s per byte",
+        "a charge on every byte that a step touches is in these prices: by it the search kept to the memory limit")
+
+
+def at_other_prices(cheapest: PlanRecord, planner: Planner, model: CostModel, note: str, why: str) -> PlanRecord:
+    """The plan found under another model, with its cost under the user's and what is known of every plan.
+
+    cheapest: a plan under the user's model. note: for the search; why: what to say of prices in the plan's reasons.
+    """
+    plan = planner(model)
     known = cheapest.search
     pricer = Pricer(cheapest.cost_model, plan.mesh)
     steps = scheduled(plan.device_program, pricer) if pricer.overlap else plan.device_program
     search = replace(
         plan.search, bound=known.bound, once=known.once, terms=0.0, capped=known.capped or plan.search.capped,
-        shared=known.shared, sharing=known.sharing, left_out=known.left_out,
-        notes=(*plan.search.notes, f"memory: {price:.3g} s per byte"),
-    )
+        shared=known.shared, sharing=known.sharing, left_out=known.left_out, notes=(*plan.search.notes, note))
     return replace(plan, device_program=steps, cost_model=cheapest.cost_model, search=search,
-                   baseline_factory=cheapest.baseline_factory, reasons_factory=partial(_charged, plan))
+                   baseline_factory=cheapest.baseline_factory, reasons_factory=partial(_noted, plan, why))
 
 
-def _charged(plan: PlanRecord, names: Mapping[int, str]) -> Reasons:
-    """The reasons of a plan found at a price per byte."""
-    note = "a charge on every byte that a step touches is in these prices: by it the search kept to the memory limit"
-    return replace(plan.reasons_for(names), note=note)
+def _noted(plan: PlanRecord, why: str, names: Mapping[int, str]) -> Reasons:
+    """The reasons of a plan found under other prices."""
+    return replace(plan.reasons_for(names), note=why)
 
 
 def front(plans: Iterable[PlanRecord]) -> list[PlanRecord]:

@@ -237,10 +237,10 @@ class PlanRecord:
     def _computed(self) -> dict[Callable[[PlanRecord], Any], Any]:
         return {}
 
-    @cached_property
+    @property
     def flops(self) -> float:
-        """Floating-point operations per device."""
-        return sum(getattr(s.action, "flops", 0.0) for s in self.steps)
+        """Floating-point operations per device, loops counted by their trip counts."""
+        return self.device_program.flops
 
     @cached_property
     def baseline(self) -> PlanRecord:

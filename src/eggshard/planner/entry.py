@@ -68,7 +68,7 @@ def _kept_or_made(request: Request, limit: int | None, deadline: Deadline) -> Pl
     from eggshard.planner import optimization
 
     plan = optimization.planned(request, limit, deadline)
-    if plans is not None and key is not None and plan.search.fallback in ("", optimization.NOTHING_CHEAPER):
+    if plans is not None and key is not None and plan.search.fallback in optimization.SOUND:
         plans.keep(key, plan)
     return plan
 

@@ -37,6 +37,7 @@ from eggshard.planner.progress import Clock, timed
 from eggshard.planner.proofs import proved
 from eggshard.planner.repricing.buckets import part_paid
 from eggshard.planner.repricing.overlapped import ordered
+from eggshard.planner.repricing.thrift import NOTHING_THRIFTY, thrifty
 from eggshard.planner.request import Request, collector_paused, requested
 from eggshard.planner.state import Scheduled, Task
 from eggshard.program.placement import Placement
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 #: Why a plan may be its baseline without any failure.
 NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
+#: Reasons that say of a search which did all that it was to do.
+SOUND = ("", NOTHING_CHEAPER, NOTHING_THRIFTY)
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
@@ -99,11 +102,30 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     """
     began = time.perf_counter()
     plan = _plan(request, memory_limit, deadline)
+    if memory_limit is None and not plan.search.fallback and not deadline.passed:
+        plan = _thrifty(plan, request, deadline)
     within = request.limits.proof * max(PROVED_SECONDS, time.perf_counter() - began)
     try:
         return proved(plan, request.own_rules, within, memory_limit)
     except KeyboardInterrupt:
         raise Interrupted(plan) from None
+
+
+def _thrifty(plan: PlanRecord, request: Request, deadline: Deadline) -> PlanRecord:
+    """The plan, or one that computes less and costs little more (`thrift`); `Interrupted` with the plan."""
+    try:
+        return thrifty(plan, request.limits.flops, _planner(replace(request, loaded=plan.program), deadline))
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted(plan) from None
+
+
+def _planner(request: Request, deadline: Deadline) -> Callable[[CostModel], PlanRecord]:
+    """What plans a request under other models, in the time that is left."""
+    def planner(model: CostModel) -> PlanRecord:
+        limits = replace(request.limits, seconds=deadline.left)
+        return _plan(replace(request, cost_model=model, limits=limits), None, deadline)
+
+    return planner
 
 
 def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> PlanRecord:
@@ -154,12 +176,8 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
     placed = zip(program.output_types, outputs(), strict=True)
     held = sum(min(p.local_type(t).bytes for p in options) for t, options in placed)
 
-    def planner(model: CostModel) -> PlanRecord:
-        limits = replace(request.limits, seconds=deadline.left)
-        return _plan(replace(request, cost_model=model, limits=limits), None, deadline)
-
     try:
-        return _within(plan, memory_limit, held, searched, planner, deadline)
+        return _within(plan, memory_limit, held, searched, _planner(request, deadline), deadline)
     except KeyboardInterrupt:
         raise Interrupted(plan if fits(plan, memory_limit) else None) from None
 
@@ -186,7 +204,7 @@ def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Schedul
             planner: Callable[[CostModel], PlanRecord], deadline: Deadline) -> PlanRecord:
     """Return the cheapest plan found within the memory limit. outputs: the least bytes that the outputs take."""
     from eggshard.memory.search import cheapest_within
-    from eggshard.planner.memory_bound import least_held
+    from eggshard.planner.repricing.memory_bound import least_held
 
     if fits(plan, memory_limit):
         return plan

@@ -46,6 +46,10 @@ class Loop(Action):
         return trips(self.trip_count)
 
     @property
+    def flops(self) -> float:
+        return self.condition.flops * (self.trips + 1) + self.body.flops * self.trips
+
+    @property
     def messages(self) -> int:
         return self.condition.messages * (self.trips + 1) + self.body.messages * self.trips
 
@@ -81,6 +85,10 @@ class Branch(Action):
     branches: tuple[StepPlan, ...]
     predicate: bool
     kind: ClassVar[str] = "case"
+
+    @property
+    def flops(self) -> float:
+        return max((b.flops for b in self.branches), default=0.0)
 
     @property
     def messages(self) -> int:

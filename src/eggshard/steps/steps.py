@@ -65,6 +65,11 @@ class Action:
         return 0
 
     @property
+    def flops(self) -> float:
+        """Floating-point operations per device, loops counted by their trip counts."""
+        return 0.0
+
+    @property
     def hops(self) -> int:
         """Devices that its data passes one after the other on a ring along its axes; 0 where that is not known."""
         return 0
@@ -333,6 +338,11 @@ class StepPlan:
     def total_received(self) -> np.ndarray:
         """Bytes that each device receives in all steps, loops counted by their trip counts."""
         return sum((self.received(s) for s in self.steps), np.zeros(self.mesh.size))
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations per device, loops counted by their trip counts."""
+        return sum((step.action.flops for step in self.steps), 0.0)
 
     @property
     def messages(self) -> int:
