@@ -43,8 +43,8 @@ class Limits:
     for a tighter certificate. patience: seconds by which the dual ascent may exceed that, once, where it finds better
     plans; 0 for plans in a hurry. proof: the share of the time that planning took, or of half a second, which a proof
     of the plan may take (`Plan.proved`); 0 for none. flops: so many times the baseline's floating-point operations a
-    plan may take that saves less than a tenth of its modelled time; `math.inf` for any number. effort: of `EFFORTS`:
-    ``fast`` takes the first good plan, ``certify`` ten times the work for a smaller gap.
+    plan may take that saves little (`repricing.thrift`); `math.inf` for any number. effort: of `EFFORTS`: ``fast``
+    takes the first good plan, ``certify`` ten times the work for a smaller gap.
 
     LimitError for an unknown effort, a limit that is no number, or below what it can be.
     """

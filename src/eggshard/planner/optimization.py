@@ -102,7 +102,7 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     """
     began = time.perf_counter()
     plan = _plan(request, memory_limit, deadline)
-    if memory_limit is None and not plan.search.fallback and not deadline.passed:
+    if memory_limit is None and not plan.search.fallback:
         plan = _thrifty(plan, request, deadline)
     within = request.limits.proof * max(PROVED_SECONDS, time.perf_counter() - began)
     try:

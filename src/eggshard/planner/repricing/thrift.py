@@ -2,14 +2,15 @@
 
 What is computed on several devices in place of being sent is what cost models err on most: virtual devices share
 cores, kernels run slower than their samples, memory comes fresh from the system. So to compute over a tenth more must
-be worth a tenth of the time (`Limits.flops`); a plan that is nearly as cheap mostly computes no more.
+be worth a tenth of the time (`Limits.flops`), or be cheaper even if computing took twice as long; and a plan that is
+nearly as cheap mostly computes no more.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from eggshard.costmodel import PerKind, WeightedSum
+from eggshard.costmodel import WeightedSum
 from eggshard.costmodel.units import SECONDS, unit_of
 from eggshard.memory.search import Planner, at_other_prices
 from eggshard.plan.record import PlanRecord
@@ -23,23 +24,28 @@ NOTHING_THRIFTY = "what the search found cheaper than the baseline computes more
 
 
 def thrifty(plan: PlanRecord, most: float, planner: Planner) -> PlanRecord:
-    """Return the plan, or one in its place that does not compute over ``most`` times what the baseline does for less
-    than a tenth of its time: the cheapest found where computing is dearer, or the baseline.
+    """Return the plan, or one in place of a wasteful one: the cheapest found where computing is dearer, or the
+    baseline. Wasteful is over ``most`` times what the baseline computes for little.
 
     planner: plans the same program under another model, as long as there is time. A model whose prices are no seconds
     decides alone.
     """
     if unit_of(plan.cost_model) != SECONDS or not _wasteful(plan, most):
         return plan
-    model = PerKind(plan.cost_model, {"local": WeightedSum(((DEARER, plan.cost_model),))})
-    found = at_other_prices(plan, planner, model, f"computing at {DEARER:g} times its price",
+    prices = WeightedSum(((1.0, plan.cost_model),))
+    dearer = prices.with_kinds({"local": DEARER * prices})
+    found = at_other_prices(plan, planner, dearer, f"computing at {DEARER:g} times its price",
                             "computing costs more in these prices, by which the search computed no more than it must")
     if not _wasteful(found, most) and found.cost.total < plan.baseline.cost.total:
         return found
-    return replace(plan.baseline, search=replace(plan.search, method="baseline", fallback=NOTHING_THRIFTY),
+    late = tuple(dict.fromkeys((*plan.search.late, *found.search.late)))
+    search = replace(plan.search, method="baseline", fallback=NOTHING_THRIFTY, late=late)
+    return replace(plan.baseline, search=search,
                    baseline_factory=plan.baseline_factory, calling_convention=plan.calling_convention)
 
 
 def _wasteful(plan: PlanRecord, most: float) -> bool:
-    baseline = plan.baseline
-    return plan.flops > most * baseline.flops and plan.cost.total > WORTH * baseline.cost.total
+    """Whether a plan computes much more than the baseline, saves little, and nothing if computing is dearer."""
+    ours, theirs, more = plan.cost, plan.baseline.cost, DEARER - 1
+    return (plan.flops > most * plan.baseline.flops and ours.total > WORTH * theirs.total
+            and ours.total + more * ours.compute > theirs.total + more * theirs.compute)
