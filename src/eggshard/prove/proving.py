@@ -49,6 +49,8 @@ CHANCE = 2.0**-40
 CHOICES = math.ceil(40 / math.log2(MISSED))
 #: Lemmas that leave this part of a plan's elements are held against what is left without them.
 _WORTH = 10
+#: How often a plan is cut at fewer values, since one in between differs, before it is taken whole.
+_RECUTS = 8
 #: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
 _LEAST, _SHARE = 1e-3, 0.25
 #: So many times the given time a loop may run whose end is not known: estimates are good to within a few times.
@@ -82,6 +84,7 @@ def prove(
         return Proof(None, late=True, refused=why)
     took = 0.0  # by the sizes of the cut before; those of the next one take about as long
     suspect: Proof | None = None
+    recuts = 0
     while cuts and not (deadline is not None and deadline.left <= took):
         lemmas, rows = cuts.pop(0)
         start = time.perf_counter()
@@ -94,8 +97,8 @@ def prove(
             if proof:
                 return replace(proof, lemmas=rows + lemmas.number, whole=whole, seconds=time.perf_counter() - began)
             if proof.difference is not None:
-                suspect = proof
-                coarser = _coarser(lemmas, part, proof.difference.output, deadline)
+                suspect, recuts = proof, recuts + 1
+                coarser = _coarser(lemmas, part, proof.difference.output, deadline) if recuts <= _RECUTS else None
                 cuts[:0] = [(coarser, rows)] if coarser else []
     # What looks wrong is worth all the time once more.
     wrong = suspect is not None
