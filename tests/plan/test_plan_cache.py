@@ -26,6 +26,7 @@ from eggshard.plan.identity import plan_fingerprint
 from eggshard.plan.plan_cache import PlanCache
 from eggshard.planner import optimization
 from eggshard.program.program import Program
+from eggshard.worker import Worker
 
 
 @pytest.fixture
@@ -289,6 +290,11 @@ def test_processes_may_be_killed_while_they_keep_plans(tmp_path: Path) -> None:
     while _running_with(mark) and time.monotonic() < end:
         time.sleep(0.1)
     assert _running_with(mark) == []
+    for left in filter(os.path.exists, folders):
+        os.utime(left, (0, 0))  # of a process that was killed before its worker began: long ago
+    next_ = Worker()
+    next_.start()
+    next_.close()
     assert folders and not any(map(os.path.exists, folders))
     assert list(temporary.iterdir()) == []
     assert len(list(plans.glob("*.new"))) <= kills
