@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 
 import pytest
@@ -64,23 +63,6 @@ def test_no_files_are_left_behind(worker):
     with pytest.raises(WorkerFailure):
         worker.call("os:_exit", 1, seconds=10)
     assert not os.path.exists(directory)
-
-
-def test_directories_of_ended_workers_are_removed_by_the_next(worker):
-    live = worker.call("eggshard.worker:scratch_directory", seconds=10)
-    killed, other = Worker(), Worker()
-    left = killed.call("eggshard.worker:scratch_directory", seconds=10)
-    os.kill(killed.pid, 9)
-    killed._process.wait()
-    never = tempfile.mkdtemp(prefix="eggshard-worker-", dir=os.path.dirname(left))
-    begun = tempfile.mkdtemp(prefix="eggshard-worker-", dir=os.path.dirname(left))
-    os.utime(never, (0, 0))
-    other.start()
-    assert not os.path.exists(left) and not os.path.exists(never)
-    assert os.path.isdir(live) and os.path.isdir(begun)
-    os.rmdir(begun)
-    for each in (killed, other):
-        each.close()
 
 
 def test_prints_do_not_disturb_the_protocol(worker, capfd):

@@ -10,8 +10,6 @@ so stray prints of libraries land on stderr, which is kept for messages.
 from __future__ import annotations
 
 import atexit
-import fcntl
-import glob
 import importlib
 import os
 import pickle
@@ -27,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO, Any, TypeVar
 
+import eggshard.scratch as scratch
 from eggshard.errors import EggshardError
 
 T = TypeVar("T")
@@ -35,11 +34,6 @@ T = TypeVar("T")
 PRELOAD = ("eggshard.egraph.adapter",)
 #: The default memory limit of a worker process, in MiB.
 DEFAULT_MEMORY_MIB = 8192
-
-#: What names of workers' directories begin with, and the file there that a worker holds a lock on while it lives.
-_PREFIX, _HELD = "eggshard-worker-", "held"
-#: Seconds after which a directory without such a file is of a process that ended before its worker started.
-_STARTS = 60.0
 
 #: Seconds by which a worker may be killed late: waking the guard costs every call more than this is worth.
 _LATE = 0.05
@@ -164,7 +158,7 @@ class Worker:
         if not sys.executable:
             raise WorkerFailure("crash", "no Python executable is known (sys.executable is empty)")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
-        self._directory, self._asked = _scratch_directory(), False
+        self._directory, self._asked = scratch.new_directory(), False
         code = (f"import sys; sys.path[:] = {[p for p in sys.path]!r}; "
                 f"from eggshard.worker import serve; serve({self._directory!r}, {self._preload!r})")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
@@ -296,7 +290,7 @@ def serve(directory: str, preload: tuple[str, ...] = ()) -> None:
     """The worker's main loop: answer requests until stdin closes."""
     global _scratch
     _scratch = directory
-    _hold(directory)
+    scratch.hold(directory)
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -317,7 +311,7 @@ def serve(directory: str, preload: tuple[str, ...] = ()) -> None:
                 _limit_memory(memory_mib)
                 limit = memory_mib
         except EOFError:
-            _remove(directory)
+            scratch.remove(directory)
             return
         except BaseException as error:  # arguments that do not unpickle here
             _send(answers, _answer_of_error(error))
@@ -351,50 +345,6 @@ def _answer_of_error(error: BaseException) -> bytes:
     return pickle.dumps((False, WorkerFailure("crash", text[:4000])))
 
 
-def _scratch_directory() -> str:
-    """A new directory, in memory where the platform has such a place; those whose workers have ended are removed."""
-    memory = "/dev/shm"
-    in_memory = os.path.isdir(memory) and os.access(memory, os.W_OK)
-    place = memory if in_memory else tempfile.gettempdir()
-    for found in glob.glob(os.path.join(place, f"{_PREFIX}*")):
-        if _is_abandoned(found):
-            shutil.rmtree(found, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=_PREFIX, dir=place)
-
-
-def _hold(directory: str) -> None:
-    """In the worker: show that the directory is in use, as long as this process lives."""
-    with suppress(OSError):
-        fcntl.flock(os.open(os.path.join(directory, _HELD), os.O_CREAT | os.O_RDWR, 0o600), fcntl.LOCK_SH)
-
-
-def _is_abandoned(directory: str) -> bool:
-    """Whether the worker of a directory has ended, or was never started; not if that can't be told."""
-    try:
-        handle = os.open(os.path.join(directory, _HELD), os.O_RDWR)
-    except FileNotFoundError:
-        with suppress(OSError):
-            return time.time() - os.stat(directory).st_mtime > _STARTS
-        return False
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-
-
-def _remove(directory: str) -> None:
-    """Remove a directory in which another thread may still make files."""
-    for _ in range(3):
-        shutil.rmtree(directory, ignore_errors=True)
-        if not os.path.exists(directory):
-            return
-
-
 def _limit_memory(mib: int) -> None:
     try:
         import resource
@@ -409,7 +359,7 @@ def _limit_memory(mib: int) -> None:
 def _end_with_parent(parent: int, directory: str) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
-    _remove(directory)
+    scratch.remove(directory)
     os._exit(0)
 
 
