@@ -58,17 +58,35 @@ def _key() -> Any:
     return jax.random.PRNGKey(0)
 
 
-def _training(loss: Callable[..., Any], optimizer: Any, params: Any, rule: Rule, *batch: Any) -> Traced:
-    """A step of an optax optimiser on ``loss(params, *batch)``."""
+def _training(loss: Callable[..., Any], optimizer: Any, params: Any, rule: Rule, *batch: Any, kept: Any = ()) -> Traced:
+    """A step of an optax optimiser on ``loss(params, kept, *batch)``, which returns a value and what is kept next."""
     import optax
 
-    def step(params: Any, state: Any, *batch: Any) -> Any:
-        value, gradients = jax.value_and_grad(loss)(params, *batch)
+    def step(params: Any, kept: Any, state: Any, *batch: Any) -> Any:
+        (value, kept), gradients = jax.value_and_grad(loss, has_aux=True)(params, kept, *batch)
         updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, value
+        return optax.apply_updates(params, updates), kept, state, value
 
     state = jax.eval_shape(optimizer.init, params)
-    return step, ((params, rule), (state, rule), *((array, rows) for array in batch))
+    return step, ((params, rule), (kept, rule), (state, rule), *((array, rows) for array in batch))
+
+
+def _of(model: Callable[..., Any], distance: Callable[..., Any]) -> Callable[..., Any]:
+    """The loss of a model that keeps nothing: the distance of ``model(params, x)`` from y."""
+    return lambda params, kept, x, y: (distance(model(params, x), y), kept)
+
+
+def _square(a: Any, b: Any) -> Any:
+    return jnp.mean((a - b) ** 2)
+
+
+def _module(make: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+    """The arrays of an equinox module, and the rest of it."""
+    import equinox as eqx
+
+    made = eqx.filter_eval_shape(make, *args, key=_key())
+    found: tuple[Any, Any] = eqx.partition(made, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    return found
 
 
 def _cross_entropy(logits: Any, labels: Any) -> Any:
@@ -102,7 +120,7 @@ def flax_transformer() -> Traced:
     model, tokens = Model(), _i32(16, 64)
     params = jax.eval_shape(model.init, _key(), tokens)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
-    return _training(lambda p, x, y: _cross_entropy(model.apply(p, x), y), optimizer, params, fsdp, tokens, tokens)
+    return _training(_of(model.apply, _cross_entropy), optimizer, params, fsdp, tokens, tokens)
 
 
 def flax_lstm() -> Traced:
@@ -117,8 +135,7 @@ def flax_lstm() -> Traced:
 
     model, x = Model(), _f32(64, 32, 64)
     params = jax.eval_shape(model.init, _key(), x)
-    return _training(lambda p, x, y: jnp.mean((model.apply(p, x) - y) ** 2), optax.lamb(1e-3), params, whole, x,
-                     _f32(64, 8))
+    return _training(_of(model.apply, _square), optax.lamb(1e-3), params, whole, x, _f32(64, 8))
 
 
 def nnx_convolutions() -> Traced:
@@ -138,20 +155,13 @@ def nnx_convolutions() -> Traced:
             return self.last(nnx.relu(self.second(x)).mean((1, 2)))
 
     graph, params, rest = nnx.split(nnx.eval_shape(lambda: Model(nnx.Rngs(0))), nnx.Param, ...)
-    optimizer = optax.sgd(0.1, momentum=0.9)
 
-    def step(params: Any, rest: Any, state: Any, x: Any, labels: Any) -> Any:
-        def loss(params: Any) -> Any:
-            model = nnx.merge(graph, params, rest, copy=True)
-            value = _cross_entropy(model(x), labels)
-            return value, nnx.state(model, nnx.Not(nnx.Param))
+    def loss(params: Any, rest: Any, x: Any, labels: Any) -> Any:
+        model = nnx.merge(graph, params, rest, copy=True)
+        value = _cross_entropy(model(x), labels)
+        return value, nnx.state(model, nnx.Not(nnx.Param))
 
-        (value, changed), gradients = jax.value_and_grad(loss, has_aux=True)(params)
-        updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), changed, state, value
-
-    state = jax.eval_shape(optimizer.init, params)
-    return step, ((params, whole), (rest, whole), (state, whole), (_f32(64, 32, 32, 3), rows), (_i32(64), rows))
+    return _training(loss, optax.sgd(0.1, momentum=0.9), params, whole, _f32(64, 32, 32, 3), _i32(64), kept=rest)
 
 
 # equinox.
@@ -162,12 +172,8 @@ def equinox_perceptron() -> Traced:
     import equinox as eqx
     import optax
 
-    arrays, static = eqx.partition(eqx.filter_eval_shape(eqx.nn.MLP, 128, 16, 256, 3, key=_key()),
-                                   lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-
-    def loss(arrays: Any, x: Any, y: Any) -> Any:
-        return jnp.mean((jax.vmap(eqx.combine(arrays, static))(x) - y) ** 2)
-
+    arrays, static = _module(eqx.nn.MLP, 128, 16, 256, 3)
+    loss = _of(lambda arrays, x: jax.vmap(eqx.combine(arrays, static))(x), _square)
     return _training(loss, optax.adam(1e-3), arrays, columns, _f32(256, 128), _f32(256, 16))
 
 
@@ -191,8 +197,7 @@ def equinox_attention() -> Traced:
             x = x + self.attention(y, y, y)
             return x + jax.vmap(self.mlp)(jax.vmap(self.norm)(x))
 
-    arrays, static = eqx.partition(eqx.filter_eval_shape(Block, _key()),
-                                   lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    arrays, static = _module(Block)
 
     def loss(arrays: Any, x: Any) -> Any:
         return jnp.mean(jax.vmap(eqx.combine(arrays, static))(x) ** 2)
@@ -211,21 +216,14 @@ def haiku_residual() -> Traced:
     def forward(x: Any) -> Any:
         return hk.nets.ResNet([1, 1, 1, 1], 10, bottleneck=False, channels_per_group=(16, 32, 64, 128))(x, True)
 
-    model = hk.transform_with_state(forward)
-    x, optimizer = _f32(32, 32, 32, 3), optax.rmsprop(1e-3)
+    model, x = hk.transform_with_state(forward), _f32(32, 32, 32, 3)
     params, statistics = jax.eval_shape(model.init, _key(), x)
 
-    def step(params: Any, statistics: Any, state: Any, x: Any, labels: Any) -> Any:
-        def loss(params: Any) -> Any:
-            logits, changed = model.apply(params, statistics, None, x)
-            return _cross_entropy(logits, labels), changed
+    def loss(params: Any, statistics: Any, x: Any, labels: Any) -> Any:
+        logits, changed = model.apply(params, statistics, None, x)
+        return _cross_entropy(logits, labels), changed
 
-        (value, changed), gradients = jax.value_and_grad(loss, has_aux=True)(params)
-        updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), changed, state, value
-
-    state = jax.eval_shape(optimizer.init, params)
-    return step, ((params, whole), (statistics, whole), (state, whole), (x, rows), (_i32(32), rows))
+    return _training(loss, optax.rmsprop(1e-3), params, whole, x, _i32(32), kept=statistics)
 
 
 def haiku_recurrent() -> Traced:
@@ -241,8 +239,7 @@ def haiku_recurrent() -> Traced:
 
     model, tokens = hk.without_apply_rng(hk.transform(forward)), _i32(64, 32)
     params = jax.eval_shape(model.init, _key(), tokens)
-    return _training(lambda p, x, y: _cross_entropy(model.apply(p, x), y), optax.adam(1e-3), params, whole, tokens,
-                     tokens)
+    return _training(_of(model.apply, _cross_entropy), optax.adam(1e-3), params, whole, tokens, tokens)
 
 
 # optax.
@@ -277,8 +274,7 @@ def diffrax_neural_equation() -> Traced:
     import diffrax
     import equinox as eqx
 
-    arrays, static = eqx.partition(eqx.filter_eval_shape(eqx.nn.MLP, 16, 16, 64, 2, key=_key()),
-                                   lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    arrays, static = _module(eqx.nn.MLP, 16, 16, 64, 2)
 
     def loss(arrays: Any, states: Any) -> Any:
         field = eqx.combine(arrays, static)
@@ -291,7 +287,7 @@ def diffrax_neural_equation() -> Traced:
 
 
 def diffrax_heat() -> Traced:
-    """Heat on a sharded grid by diffrax's implicit-explicit adaptive steps: a loop that ends by its error."""
+    """Heat on a sharded grid by adaptive steps of Bogacki and Shampine: a loop that ends by its error."""
     import diffrax
 
     def heat(u: Any) -> Any:
@@ -310,7 +306,7 @@ def diffrax_heat() -> Traced:
 
 
 def md_soft_spheres() -> Traced:
-    """Ten steps of Nosé-Hoover dynamics of soft spheres in a periodic box, particles sharded."""
+    """Ten steps of soft spheres in a periodic box at constant energy, particles sharded."""
     from jax_md import energy, quantity, simulate, space
 
     particles = 256
