@@ -168,7 +168,9 @@ def test_validate(text: str, shape: tuple[int, ...], message: str) -> None:
 
 
 def test_dimensions_of_size_zero_may_be_sharded_as_in_jax() -> None:
-    Sharding.parse('[{"x"}, {"y"}]').validate(MESH, TensorType((0, 8), "f32"), "weights")
+    sharding, type_ = Sharding.parse('[{"x"}, {"y"}]'), TensorType((0, 8), "f32")
+    sharding.validate(MESH, type_, "weights")
+    assert [dim.axes for dim in sharding.to_placement(MESH, type_).dims] == [("x",), ("y",)]
 
 
 def test_sub_axes_that_do_not_fit_together() -> None:

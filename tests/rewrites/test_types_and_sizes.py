@@ -12,8 +12,11 @@ from eggshard.rewrites.shapes import MATMUL  # noqa: E402
 RNG = np.random.default_rng(0)
 
 
-def _equal_without_rules(build, *arrays):
-    """``build(builder, inputs)`` returns the result; inputs are cut along the dimensions of 64."""
+def _with_and_without_rules(build, *arrays):
+    """The result of a program's plan with rules, and without.
+
+    ``build(builder, inputs)`` returns the result; inputs are cut along the dimensions of 64.
+    """
     b = es.ProgramBuilder(mesh={"x": 4})
     inputs = [
         b.input(a.shape, mlir_dtype(a.dtype), tuple("x" if n == 64 else None for n in a.shape)) for a in arrays
@@ -22,8 +25,7 @@ def _equal_without_rules(build, *arrays):
     b.output(made, (None,) * len(made.shape))
     program = b.build()
     model = es.costmodel.WireBytes()
-    results = [es.optimize(program, cost_model=model, rewrites=r).run(*arrays)[0] for r in (None, [])]
-    np.testing.assert_array_equal(*results)
+    return [es.optimize(program, cost_model=model, rewrites=r).run(*arrays)[0] for r in (None, [])]
 
 
 def _integers(shape, dtype):
@@ -32,22 +34,24 @@ def _integers(shape, dtype):
 
 
 def test_rows_of_a_product_are_summed_in_its_own_type():
-    _equal_without_rules(
+    results = _with_and_without_rules(
         lambda b, x, y: b.op(
             "reduce", b.op("dot_general", x, y, **{**MATMUL, "dtype": "i32"}), dimensions=(1,), monoid="add"
         ),
         _integers((8, 64), np.int32), _integers((64, 256), np.uint16),
     )
+    np.testing.assert_array_equal(*results)
 
 
 def test_products_of_one_type_and_operands_of_several_are_concatenated():
     d = {**MATMUL, "dtype": "i32"}
-    _equal_without_rules(
+    results = _with_and_without_rules(
         lambda b, x, y, z: b.op(
             "concatenate", b.op("dot_general", x, z, **d), b.op("dot_general", y, z, **d), dimension=0
         ),
         _integers((8, 64), np.int8), _integers((8, 64), np.int32), _integers((64, 16), np.int32),
     )
+    np.testing.assert_array_equal(*results)
 
 
 def test_parts_of_truth_values_are_added():
@@ -57,4 +61,4 @@ def test_parts_of_truth_values_are_added():
         )
         return b.op("add", *slices)
 
-    _equal_without_rules(parts, RNG.random(64) < 0.3)
+    np.testing.assert_array_equal(*_with_and_without_rules(parts, RNG.random(64) < 0.3))
