@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from eggshard.calibration.calibrating import calibrate
 from eggshard.calibration.measuring import Case, Timings, looped, measure
-from eggshard.calibration.samples import Sample, samples
+from eggshard.calibration.samples import Sample, computing, samples
 from eggshard.cli import app
 from eggshard.costmodel import Machine, StepInfo, detect, load, preset
 from eggshard.emit.stablehlo import module_text
@@ -117,11 +117,30 @@ def test_loops_run_as_often_as_they_are_told() -> None:
         assert all((output == wanted).all() for output in outputs)
 
 
+def test_devices_compute_before_each_collective() -> None:
+    sample = Sample(Mesh({"x": 8}), AllReduce(("x",), "add"), (TensorType((4,), "f32"),))
+    product = min(computing(sample.mesh), key=lambda each: each.operands[0].bytes)
+    plan = looped(sample, 2, product)
+    (step,) = plan.steps
+    assert isinstance(step.action, Loop)
+    order = [each.action for each in step.action.body.steps if each.action in (sample.action, product.action)]
+    assert order == [product.action, sample.action] * 2
+    half = np.full(product.operands[0].shape, 0.5, np.float32)
+    given = [np.int32(0), np.int32(3), half, half, *[np.ones((4,), np.float32), np.zeros((4,), np.float32)] * 2]
+    assert all((output == 8).all() for output in run(plan, [np.stack([array] * 8) for array in given]))
+
+
 def test_steps_take_time_on_devices() -> None:
     sample = Sample(Mesh({"x": 8}), AllReduce(("x",), "add"), (TensorType((64, 64), "f32"),))
     called: list[str] = []
     ((step, seconds),), noise = measure([sample], jax.devices()[:8], repeats=2, advance=called.append)
     assert step == sample.step and seconds > 0 and noise >= 1 and called == ["all-reduce"] * 3
+
+
+def test_without_collectives_nothing_is_computed_before_steps() -> None:
+    samples_ = list(computing(Mesh({"x": 8})))[-1:]
+    ((step, seconds),), _ = measure(samples_, jax.devices()[:8], repeats=1)
+    assert step == samples_[0].step and seconds > 0
 
 
 @pytest.mark.parametrize(("options", "message"), [

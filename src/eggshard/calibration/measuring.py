@@ -2,10 +2,12 @@
 
 One program runs copies of a step in a loop, each on operands and into results of its own, and is told how often. The
 difference between calls that run it more and less often is the time of the steps between them: a call itself, its
-arguments and its results cost the same in both. Where devices are of several processes, a step takes as long as on the
-slowest, which all of them are told: what they time next must be the same. All cases are timed in turn over several
-rounds, which spreads noise from other load over all of them. Other load only adds to a time, so the least one counts,
-and a case whose least time was met only once is timed in more rounds.
+arguments and its results cost the same in both. Before each collective its devices multiply two matrices, whose time is
+taken off: in programs collectives follow computing, which no two devices end at the same moment, least of all those
+that share a processor. Where devices are of several processes, a step takes as long as on the slowest, which all of
+them are told: what they time next must be the same. All cases are timed in turn over several rounds, which spreads
+noise from other load over all of them. Other load only adds to a time, so the least one counts, and a case whose least
+time was met only once is timed in more rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eggshard.calibration.samples import Sample
+from eggshard.calibration.samples import Sample, computing
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.costmodel.table import Measured
 from eggshard.program.attributes import Attributes, Literal
@@ -37,6 +39,8 @@ _MOST, _SPAN = 1 << 14, 5e-3
 _OFTEN, _SHORT = 4, 20e-3
 #: Times that a case without a time is timed again.
 _TRIES = 4
+#: How many times as long as the shortest collective the product before it may be.
+_LONGER = 3.0
 #: The part by which the second least time of a call may exceed the least one; else that may be far from what it takes.
 _NEAR = 0.05
 
@@ -45,11 +49,12 @@ _NEAR = 0.05
 class Case:
     """One step to time, in a program that runs ``copies`` of it in each trip of a loop.
 
-    program: seconds of a call with so many trips. trips: of the calls that take longer. calls: of both kinds in
-    each round. none, more: seconds of calls without a trip, and with these.
+    before: what its program runs before each copy. program: seconds of a call with so many trips. trips: of the calls
+    that take longer. calls: of both kinds in each round. none, more: seconds of calls without a trip, and with these.
     """
 
     sample: Sample
+    before: Case | None = None
     copies: int = 1
     program: Callable[[int], float] = lambda trips: 0.0
     trips: int = 1
@@ -70,7 +75,8 @@ class Case:
     @property
     def seconds(self) -> float:
         """Seconds of one step; 0 or less where other load hides them."""
-        return (min(self.more) - min(self.none)) / (self.trips * self.copies * self.sample.fused)
+        took = (min(self.more) - min(self.none)) / (self.trips * self.copies * self.sample.fused)
+        return took - self.before.seconds if self.before else took
 
     @property
     def settled(self) -> bool:
@@ -95,11 +101,13 @@ def measure(
     advance: Callable[[str], None] = lambda what: None,
 ) -> Timings:
     """The seconds of each step on these devices; advance: called with a step's kind whenever it was run."""
-    found = [Case(sample) for sample in samples]
     arrays: dict[Any, Any] = {}
-    for case in found:
+    product = _product(samples, devices, arrays)
+    asked = [Case(sample, product if sample.step.communicates else None) for sample in samples]
+    for case in asked:
         _prepare(case, devices, arrays)
         advance(case.step.op or case.step.kind)
+    found = asked if product is None else [*asked, product]
     rng = np.random.default_rng(0)
     for number in range(2 * repeats):
         for i in rng.permutation(len(found)):
@@ -107,7 +115,7 @@ def measure(
             if number >= repeats and case.settled:
                 continue
             case.time()
-            if number < repeats:
+            if number < repeats and case is not product:
                 advance(case.step.op or case.step.kind)
     for case in found:
         for _ in range(_TRIES):  # what took no time at all was lost in what else the machine did
@@ -115,15 +123,37 @@ def measure(
                 break
             for _ in range(repeats):
                 case.time()
-    return Timings([(case.step, case.seconds) for case in found if case.seconds > 0],
+    return Timings([(case.step, case.seconds) for case in asked if case.seconds > 0],
                    float(np.median([case.noise for case in found])))
+
+
+def _product(samples: Sequence[Sample], devices: Sequence[Any], arrays: dict[Any, Any]) -> Case | None:
+    """The largest product that is not too long to tell the collective of the fewest bytes after it from noise.
+
+    None where there is no such product, or no collective.
+    """
+    sent = [sample for sample in samples if sample.step.communicates]
+    if not sent:
+        return None
+
+    def timed(sample: Sample) -> Case:
+        case = Case(sample)
+        _prepare(case, devices, arrays)
+        for _ in range(_TRIES):
+            case.time()
+        return case
+
+    alone = timed(min(sent, key=lambda sample: sample.step.wire_bytes)).seconds
+    products = (timed(product) for product in computing(sent[0].mesh))
+    return next((case for case in products if case.seconds <= _LONGER * alone), None)
 
 
 def _prepare(case: Case, devices: Sequence[Any], arrays: dict[Any, Any]) -> None:
     """Compile a case's program, and find how many trips take long enough to be told from none."""
     held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
     case.copies = max(1, min(_COPIES, _BYTES // held))
-    case.program = _program(case.sample, case.copies, devices, arrays)
+    plan = looped(case.sample, case.copies, case.before.sample if case.before else None)
+    case.program = _program(plan, devices, arrays)
     none = min(case.program(0) for _ in range(_CALLS))
     while (took := min(case.program(case.trips) for _ in range(_CALLS)) - none) < _SPAN and case.trips < _MOST:
         case.trips = min(_MOST, max(2, min(16, math.ceil(_SPAN / max(took, 1e-6)))) * case.trips)
@@ -135,14 +165,15 @@ def rounds(repeats: int) -> int:
     return repeats + 1
 
 
-def looped(sample: Sample, copies: int) -> StepPlan:
+def looped(sample: Sample, copies: int, before: Sample | None = None) -> StepPlan:
     """A device program that takes copies of a step in each trip of a loop, each after the one before.
 
-    Inputs: where the loop's counter starts and where it ends, the operands and first results of each copy. Outputs: the
-    last results of each copy.
+    before: a step on its own result that precedes each copy. Inputs: where the loop's counter starts and where it ends,
+    the operands of what is before, the operands and first results of each copy. Outputs: the last results of each copy.
     """
     count, held = TensorType((), "i32"), (*sample.operands, *sample.results)
-    carried = (count, count, *held * copies)
+    first = before.operands if before else ()
+    carried = (count, count, *first, *held * copies)
     inputs = tuple(range(len(carried)))
     compared = Local("compare", Attributes(comparison_direction="LT", compare_type="SIGNED"), (TensorType((), "i1"),))
     condition = StepPlan(sample.mesh, inputs, (Step(compared, (0, 1), (len(carried),)),), (len(carried),),
@@ -156,27 +187,36 @@ def looped(sample: Sample, copies: int) -> StepPlan:
         steps.append(Step(action, operands, results))
         return results
 
+    def fence(*values: int) -> tuple[int, ...]:
+        return step(Local("optimization_barrier", Attributes({}), tuple(types[v] for v in values)), *values)
+
     (one,) = step(Local("constant", Attributes(value=Literal(np.array(1, np.int32))), (count,)))
-    yielded = [*step(Local("add", Attributes({}), (count,)), 0, one), 1]
-    last = inputs[-len(sample.results):]
-    for first in range(2, len(carried), len(held)):
-        own = inputs[first:first + len(sample.operands)]
-        waited = tuple(types[v] for v in (*own, *last))
-        after = step(Local("optimization_barrier", Attributes({}), waited), *own, *last)[:len(own)]
+    counted = (*step(Local("add", Attributes({}), (count,)), 0, one), 1)
+    at = 2 + len(first)
+    yielded: list[int] = []
+    computed, last = inputs[2:at], inputs[-len(sample.results):]
+    for start in range(at, len(carried), len(held)):
+        own = inputs[start:start + len(sample.operands)]
+        after = fence(*own, *computed, *last)[:len(own) + len(first)]
+        if before:
+            computed = after[len(own):]
+            computed = (*step(before.action, *computed), *computed[len(before.results):])
+            after = fence(*after[:len(own)], *computed)
+        after, computed = after[:len(own)], after[len(own):]
         yielded += after
         for _ in range(sample.fused):
             last = step(sample.action, *after)
             after = (*last, *after[len(last):])
         yielded += last
-    body = StepPlan(sample.mesh, inputs, tuple(steps), tuple(yielded), tuple(types))
+    body = StepPlan(sample.mesh, inputs, tuple(steps), (*counted, *computed, *yielded), tuple(types))
     ends = tuple(range(len(carried), 2 * len(carried)))
-    results = tuple(v for first in range(2, len(carried), len(held))
-                    for v in ends[first + len(sample.operands):first + len(held)])
+    results = tuple(v for start in range(at, len(carried), len(held))
+                    for v in ends[start + len(sample.operands):start + len(held)])
     return StepPlan(sample.mesh, inputs, (Step(Loop(condition, body), inputs, ends),), results, carried * 2)
 
 
-def _program(sample: Sample, copies: int, devices: Sequence[Any], known: dict[Any, Any]) -> Callable[[int], float]:
-    """A compiled program of copies of a step, once called; a call with so many trips answers its seconds.
+def _program(plan: StepPlan, devices: Sequence[Any], known: dict[Any, Any]) -> Callable[[int], float]:
+    """A compiled program (see `looped`), once called; a call with so many trips answers its seconds.
 
     known: the arrays that programs share.
     """
@@ -187,14 +227,14 @@ def _program(sample: Sample, copies: int, devices: Sequence[Any], known: dict[An
     from eggshard.emit.stablehlo import module_text
     from eggshard.program.placement import place
 
-    plan, axes = looped(sample, copies), tuple(sample.mesh.axes)
-    mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(sample.mesh.axes.values())), axes)
+    axes = tuple(plan.mesh.axes)
+    mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(plan.mesh.axes.values())), axes)
 
     def whole(values: Sequence[int]) -> tuple[list[TensorType], list[Any], list[Any]]:
         """Stack every device's shard along the rows of one global array per value; scalars are replicated."""
         local = [plan.types[v] for v in values]
         wholes = [t.with_shape((len(devices) * t.shape[0], *t.shape[1:])) if t.shape else t for t in local]
-        placed = [place(sample.mesh, t.shape, tuple([axes] + [()] * (t.rank - 1)) if t.shape else ()) for t in wholes]
+        placed = [place(plan.mesh, t.shape, tuple([axes] + [()] * (t.rank - 1)) if t.shape else ()) for t in wholes]
         return wholes, placed, [NamedSharding(mesh, PartitionSpec(axes) if t.shape else PartitionSpec()) for t in local]
 
     (inputs, lie, at), (outputs, end, to) = whole(plan.inputs), whole(plan.outputs)

@@ -48,8 +48,8 @@ class _Exact:
 class Measurement(Shown):
     """Seconds of a plan's steps, and of the whole plan, compiled: predicted by its cost model, and measured.
 
-    Steps are measured one by one, each alone in its program. Together they may take more than the whole, of which XLA
-    makes fewer kernels, or less: in the whole devices wait for each other.
+    Steps are measured one by one, each in a program of its own. Together they may take more than the whole, of which
+    XLA makes fewer kernels, or less: in the whole devices wait for each other.
     """
 
     model: CostModel
