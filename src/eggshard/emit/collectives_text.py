@@ -167,12 +167,17 @@ class StepText(IndexedText):
         return [self.permute(operands[0], action.pairs)]
 
     def _exchange_blocks(self, x: Value, axes: tuple[str, ...]) -> Value:
-        """Block i of the leading dimension goes to group member i; block i of the result comes from it."""
+        """Block i of the leading dimension goes to group member i; block i of the result comes from it.
+
+        They are sent as rows of the next dimension, which most results have: XLA:CPU concatenates them, by a kernel
+        that takes long to compile where it has to reshape them, too.
+        """
         attributes = (
             f"split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {x.type.shape[0]} : i64, "
             f"{self._group(axes)}"
         )
-        return self.op("all_to_all", [x], x.type, attributes)
+        rows = self.reshape(x, (math.prod(x.type.shape[:2]), *x.type.shape[2:]))
+        return self.reshape(self.op("all_to_all", [rows], rows.type, attributes), x.type.shape)
 
     def _gather_along(self, x: Value, dim: int, axes: tuple[str, ...]) -> Value:
         """Concatenate the group's x along a dimension."""
