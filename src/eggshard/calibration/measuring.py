@@ -190,6 +190,9 @@ def looped(sample: Sample, copies: int, before: Sample | None = None) -> StepPla
     def fence(*values: int) -> tuple[int, ...]:
         return step(Local("optimization_barrier", Attributes({}), tuple(types[v] for v in values)), *values)
 
+    def split(values: tuple[int, ...], own: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return values[:own], values[own:own + len(first)]
+
     (one,) = step(Local("constant", Attributes(value=Literal(np.array(1, np.int32))), (count,)))
     counted = (*step(Local("add", Attributes({}), (count,)), 0, one), 1)
     at = 2 + len(first)
@@ -197,12 +200,10 @@ def looped(sample: Sample, copies: int, before: Sample | None = None) -> StepPla
     computed, last = inputs[2:at], inputs[-len(sample.results):]
     for start in range(at, len(carried), len(held)):
         own = inputs[start:start + len(sample.operands)]
-        after = fence(*own, *computed, *last)[:len(own) + len(first)]
+        after, computed = split(fence(*own, *computed, *last), len(own))
         if before:
-            computed = after[len(own):]
-            computed = (*step(before.action, *computed), *computed[len(before.results):])
-            after = fence(*after[:len(own)], *computed)
-        after, computed = after[:len(own)], after[len(own):]
+            made = step(before.action, *computed)
+            after, computed = split(fence(*after, *made, *computed[len(made):]), len(own))
         yielded += after
         for _ in range(sample.fused):
             last = step(sample.action, *after)

@@ -36,8 +36,8 @@ _FUSED = 8
 _HEADS = 8
 #: Rows and columns of the largest matrices multiplied.
 _WIDEST = 1024
-#: Rows and columns of the matrices that devices may multiply before a collective. The largest take a millisecond on
-#: hosts, after which collectives over a network of 1 Gbit/s take as long as after 10 ms.
+#: Rows and columns of the matrices that devices may multiply before a collective. The largest take about a millisecond
+#: on hosts: most of what computing adds to a collective over a network of 1 Gbit/s is added by then.
 _BEFORE = (256, 128, 64, 32)
 #: Rows and columns of the images convolved.
 _IMAGE = 16

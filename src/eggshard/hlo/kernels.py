@@ -32,8 +32,8 @@ _NO_KERNELS = frozenset(
     "constant get-tuple-element infeed opt-barrier outfeed parameter partition-id ragged-all-to-all recv "
     "reduce-scatter replica-id send tuple".split()
 )
-#: StableHLO's names of what HLO calls otherwise. A concatenation that is a kernel copies its operands whole; the op's
-#: price is that of one in a fused loop, which tests every element's index.
+#: StableHLO's names of what HLO calls otherwise. A concatenation that is a kernel by itself copies whole operands; the
+#: price of the op is that of one in a fused loop, which tests every element's index.
 _NAMES = {"dot": "dot_general", "erf": "chlo.erf", "concatenate": "copy"}
 _CONTRACTING = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _KERNEL_LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
