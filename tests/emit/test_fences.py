@@ -54,6 +54,19 @@ def test_which_values_are_kept() -> None:
     assert maker.action == Local("tanh", Attributes(), (ROW,))
 
 
+def test_what_a_broadcast_repeats() -> None:
+    """A function of few elements is computed once, arithmetic as often as it is read."""
+    a = Assembler(Mesh({"x": 2}))
+    x, table = a.input(ROW), TensorType((16, 8), "f32")
+    slow, quick = pointwise(a, "negate", pointwise(a, "cosine", x)), pointwise(a, "abs", x)
+    wide = [a.emit(Local("broadcast_in_dim", Attributes(broadcast_dimensions=(1,)), (table,)), (v,))[0]
+            for v in (slow, quick)]
+    plan = a.build([pointwise(a, "add", *wide), pointwise(a, "multiply", wide[0], a.input(table))])
+    (kept,) = fenced(plan)
+    (maker,) = [step for step in plan.steps if kept in step.results]
+    assert maker.action == Local("negate", Attributes(), (ROW,))
+
+
 def quarter(assembler: Assembler, value: int, start: int) -> int:
     attributes = Attributes(start_indices=(start,), limit_indices=(start + 2,), strides=(1,))
     return assembler.emit(Local("slice", attributes, (TensorType((2,), "f32"),)), (value,))[0]

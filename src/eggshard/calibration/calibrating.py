@@ -13,7 +13,7 @@ import numpy as np
 
 from eggshard.calibration.fitting import KindError, errors, fitted
 from eggshard.calibration.measuring import measure, rounds
-from eggshard.calibration.samples import BEYOND_CACHES, HOST_SIZES, SIZES, samples
+from eggshard.calibration.samples import HOST_SIZES, SIZES, samples
 from eggshard.costmodel.detection import calibrated_file, preset_of, processes_of
 from eggshard.costmodel.machines.machine import Level, Machine
 from eggshard.costmodel.machines.machine_files import parse, preset
@@ -54,10 +54,10 @@ def calibrate(
 ) -> Calibration:
     """Measure steps on devices (by default all of JAX's), and fit a machine to them.
 
-    sizes: bytes per device (by default to 2 MiB on a CPU, to 4 MiB for local ops other than products; to 256 MiB
-    elsewhere). groups: devices per collective (by default all that divide their number). repeats: how often each case
-    is timed. progress: called with what was run, and how many runs of how many are done. Warns where other load made
-    timings differ by more than fits err.
+    sizes: bytes per device (by default to 2 MiB on a CPU, where all-reduces, all-gathers and local ops other than
+    products are timed at four times the largest, too; to 256 MiB elsewhere). groups: devices per collective (by default
+    all that divide their number). repeats: how often each case is timed. progress: called with what was run, and how
+    many runs of how many are done. Warns where other load made timings differ by more than fits err.
 
     Devices of several processes are all that these have, as many in each, in their order: all processes call this, and
     get the same machine, whose inner level is what joins the devices of one.
@@ -79,8 +79,7 @@ def calibrate(
     if 1 < own < len(devices) and len(base.levels) == 1:
         base = _of_hosts(base, own)
     host = getattr(devices[0], "platform", "cpu") == "cpu"
-    usual, large = (HOST_SIZES, (BEYOND_CACHES,)) if host else (SIZES, ())
-    found = samples(len(devices), sorted(sizes or usual), groups, own, () if sizes else large)
+    found = samples(len(devices), sorted(sizes or (HOST_SIZES if host else SIZES)), groups, own, large=host)
     done, total = 0, len(found) * rounds(repeats)
 
     def advance(what: str) -> None:

@@ -28,8 +28,9 @@ from eggshard.steps.window_steps import HaloExchange
 
 #: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
 SIZES, HOST_SIZES = (tuple(1 << p for p in powers) for powers in (range(12, 29, 4), range(12, 22, 3)))
-#: Bytes of an array that, with a few more on every device, is beyond the caches of a host.
-BEYOND_CACHES = 1 << 22
+#: How many times the largest size some steps are timed at on hosts, where the others would take minutes: those on
+#: arrays beyond the caches, and what gradients and parameters are sent by, whose messages are the longest.
+_LARGE = 4
 #: Element-wise ops of a kernel: as many as take about as long as one, which is what it takes to read and write memory.
 _FUSED = 8
 #: Products in a batch of them, as attention has.
@@ -92,13 +93,13 @@ class Groups:
 
 def samples(
     devices: int, sizes: Sequence[int] = SIZES, groups: Sequence[int] = (), per_process: int = 0,
-    large: Sequence[int] = (),
+    large: bool = False,
 ) -> list[Sample]:
     """The steps to time on so many devices: each kind at each size and for each group size.
 
     sizes: bytes of f32 per device. groups: group sizes (by default all that divide the number of devices).
     per_process: devices of each process where there are several: groups of one device of each are timed, too. large:
-    more sizes for local ops that take as long as their bytes do, as products do not.
+    at four times the largest size, too, all-reduces, all-gathers and local ops other than products.
     """
     groups = tuple(groups) or tuple(g for g in range(2, devices + 1) if devices % g == 0)
     bad = [g for g in groups if g < 2 or devices % g]
@@ -115,8 +116,10 @@ def samples(
         for each in grouped:
             out += (Sample(each.mesh, action, (type_,)) for action, type_ in _collectives(each, size // 4))
         out += _local(Mesh({"rest": 1, "group": devices}), size // 4)
-    for size in large:
-        out += _local(Mesh({"rest": 1, "group": devices}), size // 4, products=False)
+    if large:
+        elements = max(sizes) // 4 * _LARGE
+        out += (Sample(each.mesh, action, (type_,)) for each in grouped for action, type_ in _longest(each, elements))
+        out += _local(Mesh({"rest": 1, "group": devices}), elements, products=False)
     return out
 
 
@@ -126,14 +129,26 @@ def computing(mesh: Mesh) -> Iterator[Sample]:
         yield _of(mesh, lambda b, x, y: b.dot(x, y), ((side, side),) * 2)
 
 
+def _matrix(group: int, elements: int) -> TensorType:
+    """A matrix as square as can be, whose rows and columns a group divides."""
+    rows = group
+    while 4 * rows * rows <= elements:
+        rows *= 2
+    return TensorType((rows, elements // rows // group * group), "f32")
+
+
+def _longest(groups: Groups, elements: int) -> Iterator[tuple[Action, TensorType]]:
+    """What gradients and parameters are sent by."""
+    over, whole = ("group",), _matrix(groups.size, elements)
+    yield AllReduce(over, "add"), whole
+    yield AllGather(((0, over),)), _part(whole, 0, groups.size)
+
+
 def _collectives(groups: Groups, elements: int) -> Iterator[tuple[Action, TensorType]]:
     """Those over ``group``: along the rows of a matrix as square as can be, whose parts are whole pieces of memory,
     along its columns, whose parts are many short ones, and along the middle of an array of rank 3: few long ones."""
     over, group = ("group",), groups.size
-    rows = group
-    while 4 * rows * rows <= elements:
-        rows *= 2
-    whole = TensorType((rows, elements // rows // group * group), "f32")
+    whole = _matrix(group, elements)
     block = TensorType((group, group, elements // group // group), "f32")
     # Every device of a process sends to another one, if any does.
     away = groups.per_process if group > groups.per_process else 1

@@ -29,6 +29,9 @@ Types = Sequence[TensorType]
 _DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 #: How often a variant mixes element types, changes a size, and takes another op of a family, or another reduction.
 _MIXES, _RESIZES, _OTHER_OPS, _OTHER_MONOIDS = 0.4, 0.4, 0.7, 0.2
+#: How often it keeps the element types of its case: some rules hold of few combinations, such as transforms of what is
+#: converted to complex numbers.
+_KEEPS = 0.1
 
 
 def variant(rule: Rule, instance: Instance, dtype: str, rng: np.random.Generator) -> Instance:
@@ -38,7 +41,7 @@ def variant(rule: Rule, instance: Instance, dtype: str, rng: np.random.Generator
         uses, types = _resized(rule, uses, types, rng)
     if rng.random() < _OTHER_OPS:
         uses = _other_ops(rule, uses, rng)
-    return _retyped(uses, types, dtype, rng)
+    return (uses, types) if rng.random() < _KEEPS else _retyped(uses, types, dtype, rng)
 
 
 @cache

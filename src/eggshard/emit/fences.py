@@ -13,6 +13,7 @@ from collections.abc import Mapping, Set
 from itertools import accumulate
 
 from eggshard.ops import registry
+from eggshard.ops.base import Traits
 from eggshard.steps.steps import Local, Mask, Resize, Slice, Step, StepPlan
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
@@ -26,6 +27,8 @@ _MOVING = _CUTTING | _TURNING | {"concatenate", "dynamic_update_slice", "pad"}
 _UPDATES = frozenset({"dynamic_update_slice", "update_slice"})
 #: Ops that compilers write with other dimensions of size 1.
 _RESHAPES = frozenset({"broadcast_in_dim", "dot_general", "gather", "reshape", "scatter"})
+#: Ops that give the elements of their operand other positions, each as often as it is read.
+_RESHAPED = frozenset({"broadcast_in_dim", "reshape", "transpose"})
 #: Pointwise ops that are read again rather than kept: no arithmetic, or a result of few bytes.
 _CHEAP = frozenset({"compare", "convert", "is_finite"})
 
@@ -34,7 +37,8 @@ def fenced(plan: StepPlan, platform: str = "cpu") -> frozenset[int]:
     """The values to compute once on a platform.
 
     They are computed or put together, and more elements of them are read than they have, not all in place; or their
-    elements are chosen from several arrays, and are read at other places. And what XLA gets wrong where it is fused.
+    elements are chosen from several arrays, and are read at other places; or many instructions make an element, which
+    a broadcast repeats. And what XLA gets wrong.
     """
     joints = _joints(plan)
     elements = [type_.elements for type_ in plan.types]
@@ -64,7 +68,7 @@ def fenced(plan: StepPlan, platform: str = "cpu") -> frozenset[int]:
             joined.update(() if cut else step.operands)
         if platform == "cpu":  # others have products of transposed operands
             moved.update(_turned(plan, step))
-    return frozenset(kept | _reshaped_updates(plan) | _transformed(plan))
+    return frozenset(kept | _repeated(plan) | _reshaped_updates(plan) | _transformed(plan))
 
 
 def written_alone(plan: StepPlan, kept: Set[int]) -> frozenset[int]:
@@ -78,6 +82,31 @@ def written_alone(plan: StepPlan, kept: Set[int]) -> frozenset[int]:
             if plan.types[step.operands[0]] == plan.types[step.results[0]]:
                 out.add(step.operands[0])
     return frozenset(out)
+
+
+def _repeated(plan: StepPlan) -> set[int]:
+    """What a broadcast repeats that takes many instructions, such as cosines of a row's positions."""
+    out: set[int] = set()
+    dear: set[int] = set()
+    for step in plan.steps:
+        action = step.action
+        if not isinstance(action, Local) or len(step.results) != 1:
+            continue
+        (result,) = step.results
+        if action.name == "broadcast_in_dim" and step.operands[0] in dear:
+            (operand,) = step.operands
+            if 1 < plan.types[operand].elements < plan.types[result].elements:
+                out.add(operand)
+                continue
+        functions = registry.known(action.name) and Traits.FUNCTION in registry.get(action.name).traits
+        if functions or (_passed_on(action) and not dear.isdisjoint(step.operands)):
+            dear.add(result)
+    return out
+
+
+def _passed_on(action: Local) -> bool:
+    """Whether compilers compute an op's operands where they compute its result."""
+    return action.name in _MOVING | _RESHAPED or (registry.known(action.name) and registry.get(action.name).pointwise)
 
 
 def _reshaped_updates(plan: StepPlan) -> set[int]:

@@ -76,26 +76,56 @@ def _fft(field: Field, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.nd
     ways = list(range(len(lengths)))
     for k in ways[::-1] if kind == "RFFT" else ways:
         n, axis = lengths[k], out.ndim - len(lengths) + k
-        half = k == ways[-1] and kind == "RFFT"
         lines = np.moveaxis(out, axis, 0)
         way = kind if k == ways[-1] else {"RFFT": "FFT", "IRFFT": "IFFT"}.get(kind, kind)
-        made = _line_map(field, f"{way} {n}", n // 2 + 1 if half else n, lines.reshape(len(lines), -1))
+        made = (_to_spectra if way in ("FFT", "RFFT") else _from_spectra)(field, way, n, lines.reshape(len(lines), -1))
         out = np.moveaxis(made.reshape(len(made), *lines.shape[1:]), 0, axis)
-    return np.real(out).copy() if kind == "IRFFT" else out
+    return out
 
 
-def _line_map(field: Field, name: str, rows: int, lines: np.ndarray) -> np.ndarray:
-    """``[rows, lines]`` from ``[columns, lines]``: sums over the first columns, more from row to row, and over all
-    columns, with random weights everywhere; so it depends on all columns, and takes no matrix."""
-    r, columns = field.residues, len(lines)
+# Of both maps the weights at k and -k are conjugate, as a Fourier transform's are: spectra of what is real are their
+# own mirror images, and half of one tells the rest. They depend on all elements, and take no matrix.
 
-    def weights(which: str, count: int) -> np.ndarray:
-        return field.hashes.complex_function(f"{which} of {name}", np.arange(count))[:, None]
 
-    first = field.combine("add").accumulate(r.multiply(weights("first", columns), lines), axis=0, dtype=None)
-    every = r.total(r.multiply(weights("every", columns), lines), (0,))
-    reached = first[np.arange(rows) * columns // rows]
-    return r.add(r.multiply(weights("row", rows), reached), r.multiply(weights("row of all", rows), every[None]))
+def _to_spectra(field: Field, kind: str, n: int, lines: np.ndarray) -> np.ndarray:
+    """``[n, lines]``, or half of the rows, from ``[n, lines]``: sums over the first columns, more from row to row, and
+    over all columns, with random weights everywhere."""
+    r, half = field.residues, n // 2 + 1
+    first, every = (field.hashes.function(f"{which} to spectra of {n}", np.arange(n))[:, None]
+                    for which in ("first", "every"))
+    reached = field.combine("add").accumulate(r.multiply(first, lines), axis=0, dtype=None)
+    total = r.total(r.multiply(every, lines), (0,))[None]
+    row, row_of_all = (_mirrored(field, f"{which} to spectra of {n}", n) for which in ("row", "row of all"))
+    mirrored = np.minimum(np.arange(n), n - np.arange(n)) * n // half
+    rows = slice(half if kind == "RFFT" else n)
+    return r.add(r.multiply(row[rows], reached[mirrored[rows]]), r.multiply(row_of_all[rows], total))
+
+
+def _from_spectra(field: Field, kind: str, n: int, lines: np.ndarray) -> np.ndarray:
+    """``[n, lines]`` from as many rows, or half of them: the sums of `_to_spectra`, over pairs of rows k and -k."""
+    r, half = field.residues, n // 2 + 1
+    sums = []
+    for which in ("first", "every"):
+        rows = r.multiply(_mirrored(field, f"{which} from spectra of {n}", n)[: len(lines)], lines)
+        if kind == "IRFFT":  # what a row and its conjugate add up to
+            pairs = np.real(rows)
+            other = pairs[1 : (n + 1) // 2]
+        else:
+            pairs, other = rows[:half], rows[half:][::-1]
+        sums.append(np.concatenate([pairs[:1], r.add(pairs[1 : 1 + len(other)], other), pairs[1 + len(other) :]]))
+    reached = field.combine("add").accumulate(sums[0], axis=0, dtype=None)[np.arange(n) * half // n]
+    total = r.total(sums[1], (0,))[None]
+    row, row_of_all = (field.hashes.function(f"{which} from spectra of {n}", np.arange(n))[:, None]
+                       for which in ("row", "row of all"))
+    return r.add(r.multiply(row, reached), r.multiply(row_of_all, total))
+
+
+def _mirrored(field: Field, name: str, n: int) -> np.ndarray:
+    """Random pairs, ``[n, 1]``, of which those at k and -k are conjugate."""
+    half = n // 2 + 1
+    found = field.hashes.complex_function(name, np.arange(half))[:, None]
+    found.imag[[0, half - 1] if n % 2 == 0 else [0]] = 0
+    return np.concatenate([found, _conjugate(field, found[1 : (n + 1) // 2])[::-1]])
 
 
 #: Op name to meaning.
