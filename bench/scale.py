@@ -1,4 +1,5 @@
-"""Planning at the size of an ocean model: seconds and memory of `optimize`, in a process of its own."""
+"""Planning at the size of an ocean model, and of programs in which nothing repeats: seconds and memory of `optimize`,
+each in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -17,10 +20,27 @@ from bench.programs import BenchProgram, fields
 from bench.worker import ROOT
 
 LEVELS, FIELDS = 40, 10
-SECONDS, BYTES = 60.0, 4 << 30
-"""What planning may take."""
 
-_TIMEOUT = 300.0
+_TIMEOUT = 900.0
+
+
+class Size(NamedTuple):
+    """A program and what planning it may take. arguments: as `plan_once` has them. known: bytes that are enough."""
+
+    name: str
+    arguments: tuple[str, ...]
+    seconds: float
+    bytes: int
+    known: float | None = None
+
+
+def sizes(levels: int, count: int, ops: str, seed: int) -> Iterator[Size]:
+    """The ocean model's shape, and programs of so many ops in which nothing repeats."""
+    yield Size(f"{count} fields, {levels} levels", ("ocean", str(levels), str(count)), 60.0, 4 << 30,
+               program(levels, count).known)
+    for number in map(int, filter(None, ops.split(","))):
+        yield Size(f"{number:,} ops, seed {seed}", ("irregular", str(number), str(seed)), max(60.0, number * 6e-3),
+                   (1 << 30) * max(1, number // 20_000))
 
 
 def program(levels: int = LEVELS, count: int = FIELDS) -> BenchProgram:
@@ -32,16 +52,23 @@ def program(levels: int = LEVELS, count: int = FIELDS) -> BenchProgram:
     )  # fmt: skip
 
 
-def plan_once(levels: int, count: int) -> dict[str, object]:
-    """Plan in this process and say what it took; memory counts this process and those that it started."""
-    import eggshard
-    from eggshard.costmodel import WireBytes
+def plan_once(kind: str, first: int, second: int) -> dict[str, object]:
+    """Plan in this process and say what it took; memory counts this process and those that it started.
 
-    lowered = program(levels, count).lower()
+    kind: ``ocean`` with its levels and fields, or ``irregular`` with its ops and seed.
+    """
+    import eggshard
+    from bench.programs.irregular import irregular
+
+    if kind == "ocean":
+        source: Any = program(first, second).lower()
+        model = "wire-bytes"
+    else:
+        source, model = irregular(first, second), "tpu-v5e"
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", eggshard.EggshardWarning)
-        plan = eggshard.optimize(lowered, cost_model=WireBytes())
+        plan = eggshard.optimize(source, cost_model=model)
     seconds = time.perf_counter() - began
     return {
         "seconds": seconds,
@@ -49,7 +76,7 @@ def plan_once(levels: int, count: int) -> dict[str, object]:
         "bytes": plan.serial_bytes,
         "collectives": plan.collectives,
         "fallback": plan.search.fallback,
-        "stages": dict(plan.search.seconds),
+        "of_baseline": plan.cost.total / plan.baseline.cost.total,
     }
 
 
@@ -66,42 +93,54 @@ def peak_memory() -> int:
     return total
 
 
-def run(console: Console, levels: int = LEVELS, count: int = FIELDS) -> bool:
-    """Print one row; true if planning stays within `SECONDS` and `BYTES` and moves no more than is known to do."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "bench.scale", str(levels), str(count)]
-    table = Table(title="planning an ocean model's shape", pad_edge=False)
-    for name in ("program", "known KiB", "planned KiB", "messages", "seconds", "peak GiB", ""):
+def run(
+    console: Console, levels: int = LEVELS, count: int = FIELDS, ops: str = "1000,20000", seed: int = 0,
+) -> bool:  # fmt: skip
+    """Print one row per program; true if planning stays within what it may take, and moves no more than is known to do.
+
+    ops: of the programs in which nothing repeats, separated by commas; seed: what they are drawn by.
+    """
+    table = Table(title="planning large programs", pad_edge=False)
+    for name in ("program", "known KiB", "planned KiB", "messages", "of baseline", "seconds", "peak GiB", ""):
         table.add_column(name, justify="left" if name in ("program", "") else "right")
-    known = program(levels, count).known or 0.0
-    name, failures = f"{count} fields, {levels} levels", []
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=True
-        )
-        found = json.loads(done.stdout.splitlines()[-1])
-        if found["seconds"] > SECONDS:
-            failures.append(f"more than {SECONDS:g} s")
-        if found["peak"] > BYTES:
-            failures.append(f"more than {BYTES >> 30} GiB")
-        if found["fallback"]:
-            failures.append(f"fell back: {found['fallback']}")
-        if found["bytes"] > known + 0.5:
-            failures.append("more bytes than known")
-        table.add_row(
-            name, f"{known / 1024:.0f}", f"{found['bytes'] / 1024:.0f}", str(sum(found["collectives"].values())),
-            f"{found['seconds']:.1f}", f"{found['peak'] / 2**30:.2f}", "; ".join(failures),
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        failures.append(f"no plan within {_TIMEOUT:g} s")
-        table.add_row(name, f"{known / 1024:.0f}", "-", "-", "-", "-", failures[-1])
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
-        failures.append(last[0][:200])
-        table.add_row(name, f"{known / 1024:.0f}", "-", "-", "-", "-", failures[-1])
+    good = True
+    for size in sizes(levels, count, ops, seed):
+        known = "-" if size.known is None else f"{size.known / 1024:.0f}"
+        try:
+            cells, failures = _planned(size)
+        except subprocess.TimeoutExpired:
+            cells, failures = ("-",) * 5, [f"no plan within {_TIMEOUT:g} s"]
+        except subprocess.CalledProcessError as error:
+            last = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
+            cells, failures = ("-",) * 5, [last[0][:200]]
+        table.add_row(size.name, known, *cells, "; ".join(failures))
+        good &= not failures
     console.print(table)
-    return not failures
+    return good
+
+
+def _planned(size: Size) -> tuple[tuple[str, ...], list[str]]:
+    """A row's cells, and what failed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.scale", *size.arguments], cwd=ROOT, env=environment, capture_output=True,
+        text=True, timeout=_TIMEOUT, check=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout.splitlines()[-1])
+    failures = []
+    if found["seconds"] > size.seconds:
+        failures.append(f"more than {size.seconds:g} s")
+    if found["peak"] > size.bytes:
+        failures.append(f"more than {size.bytes >> 30} GiB")
+    if found["fallback"]:
+        failures.append(f"fell back: {found['fallback']}")
+    if size.known is not None and found["bytes"] > size.known + 0.5:
+        failures.append("more bytes than known")
+    return (
+        f"{found['bytes'] / 1024:.0f}", str(sum(found["collectives"].values())), f"{found['of_baseline']:.2f}",
+        f"{found['seconds']:.1f}", f"{found['peak'] / 2**30:.2f}",
+    ), failures
 
 
 if __name__ == "__main__":
-    print(json.dumps(plan_once(int(sys.argv[1]), int(sys.argv[2]))))
+    print(json.dumps(plan_once(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -28,8 +28,9 @@ from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import Action, Local, Step, StepPlan
 
-#: Copies of a step in a loop's body at most, and the bytes of all their operands and results there.
-_COPIES, _BYTES = 4, 1 << 29
+#: Copies of a step in a loop's body at most, and the bytes of all their operands and results there: of collectives
+#: fewer, which take seconds on slow networks.
+_COPIES, _BYTES, _SENT = 4, 1 << 29, 1 << 26
 #: Calls that tell how long a program takes, about.
 _CALLS = 2
 #: Trips of a loop at most, and the seconds that more trips take at least than none, unless one trip takes as long: few,
@@ -151,7 +152,7 @@ def _product(samples: Sequence[Sample], devices: Sequence[Any], arrays: dict[Any
 def _prepare(case: Case, devices: Sequence[Any], arrays: dict[Any, Any]) -> None:
     """Compile a case's program, and find how many trips take long enough to be told from none."""
     held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
-    case.copies = max(1, min(_COPIES, _BYTES // held))
+    case.copies = max(1, min(_COPIES, (_SENT if case.before else _BYTES) // held))
     plan = looped(case.sample, case.copies, case.before.sample if case.before else None)
     case.program = _program(plan, devices, arrays)
     none = min(case.program(0) for _ in range(_CALLS))

@@ -28,8 +28,8 @@ from eggshard.steps.window_steps import HaloExchange
 
 #: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
 SIZES, HOST_SIZES = (tuple(1 << p for p in powers) for powers in (range(12, 29, 4), range(12, 22, 3)))
-#: How many times the largest size some steps are timed at on hosts, where the others would take minutes: those on
-#: arrays beyond the caches, and what gradients and parameters are sent by, whose messages are the longest.
+#: How many times the largest size some steps are timed at on hosts, where all would take minutes: collectives on whole
+#: pieces of memory, as gradients and parameters are sent by, and what reads arrays beyond the caches.
 _LARGE = 4
 #: Element-wise ops of a kernel: as many as take about as long as one, which is what it takes to read and write memory.
 _FUSED = 8
@@ -99,7 +99,7 @@ def samples(
 
     sizes: bytes of f32 per device. groups: group sizes (by default all that divide the number of devices).
     per_process: devices of each process where there are several: groups of one device of each are timed, too. large:
-    at four times the largest size, too, all-reduces, all-gathers and local ops other than products.
+    at four times the largest size, too, collectives on whole pieces of memory, and local ops other than products.
     """
     groups = tuple(groups) or tuple(g for g in range(2, devices + 1) if devices % g == 0)
     bad = [g for g in groups if g < 2 or devices % g]
@@ -114,11 +114,12 @@ def samples(
         grouped.append(Groups(devices, devices // per_process, per_process))
     for size in sizes:
         for each in grouped:
-            out += (Sample(each.mesh, action, (type_,)) for action, type_ in _collectives(each, size // 4))
+            for found in (_whole, _in_pieces):
+                out += (Sample(each.mesh, action, (type_,)) for action, type_ in found(each, size // 4))
         out += _local(Mesh({"rest": 1, "group": devices}), size // 4)
     if large:
         elements = max(sizes) // 4 * _LARGE
-        out += (Sample(each.mesh, action, (type_,)) for each in grouped for action, type_ in _longest(each, elements))
+        out += (Sample(each.mesh, action, (type_,)) for each in grouped for action, type_ in _whole(each, elements))
         out += _local(Mesh({"rest": 1, "group": devices}), elements, products=False)
     return out
 
@@ -137,33 +138,34 @@ def _matrix(group: int, elements: int) -> TensorType:
     return TensorType((rows, elements // rows // group * group), "f32")
 
 
-def _longest(groups: Groups, elements: int) -> Iterator[tuple[Action, TensorType]]:
-    """What gradients and parameters are sent by."""
-    over, whole = ("group",), _matrix(groups.size, elements)
-    yield AllReduce(over, "add"), whole
-    yield AllGather(((0, over),)), _part(whole, 0, groups.size)
-
-
-def _collectives(groups: Groups, elements: int) -> Iterator[tuple[Action, TensorType]]:
-    """Those over ``group``: along the rows of a matrix as square as can be, whose parts are whole pieces of memory,
-    along its columns, whose parts are many short ones, and along the middle of an array of rank 3: few long ones."""
-    over, group = ("group",), groups.size
-    whole = _matrix(group, elements)
-    block = TensorType((group, group, elements // group // group), "f32")
+def _whole(groups: Groups, elements: int) -> Iterator[tuple[Action, TensorType]]:
+    """Collectives over ``group`` along the rows of a matrix as square as can be: whole pieces of memory."""
+    whole = _matrix(groups.size, elements)
     # Every device of a process sends to another one, if any does.
-    away = groups.per_process if group > groups.per_process else 1
-    ring = tuple((i, (i + away) % group) for i in range(group))
-    yield AllReduce(over, "add"), whole
-    yield CollectivePermute(groups.pairs(ring), over), whole
-    for dim, array in ((0, whole), (1, whole), (1, block)):
-        along = ((dim, over),)
-        yield AllGather(along), _part(array, dim, group)
-        yield ReduceScatter(along, "add"), array
-        yield AllToAll(((1 - dim, over),), along), array
+    away = groups.per_process if groups.size > groups.per_process else 1
+    ring = tuple((i, (i + away) % groups.size) for i in range(groups.size))
+    yield AllReduce(("group",), "add"), whole
+    yield CollectivePermute(groups.pairs(ring), ("group",)), whole
+    yield from _along(groups, 0, whole)
+    yield _exchange(groups, 0, whole), whole
+
+
+def _in_pieces(groups: Groups, elements: int) -> Iterator[tuple[Action, TensorType]]:
+    """Those along its columns, whose parts are many short pieces, and along the middle of an array of rank 3: few long
+    ones; and exchanges of halos."""
+    group, whole = groups.size, _matrix(groups.size, elements)
+    yield from _along(groups, 1, whole)
+    yield from _along(groups, 1, TensorType((group, group, elements // group // group), "f32"))
+    yield _exchange(groups, 1, whole), whole
     for dim in (0, 1):
-        along = ((dim, over),)
-        yield _exchange(groups, dim, whole), whole
         yield _halo(group, dim, whole), whole
+
+
+def _along(groups: Groups, dim: int, array: TensorType) -> Iterator[tuple[Action, TensorType]]:
+    along = ((dim, ("group",)),)
+    yield AllGather(along), _part(array, dim, groups.size)
+    yield ReduceScatter(along, "add"), array
+    yield AllToAll(((1 - dim, ("group",)),), along), array
 
 
 def _part(whole: TensorType, dim: int, group: int) -> TensorType:

@@ -6,11 +6,13 @@ buffers go into one block in a fixed order, each where it fits most tightly.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 #: Alignment of buffers in XLA on CPUs, in bytes.
 ALIGNED = 64
@@ -116,16 +118,21 @@ def _lasting(buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
     }
 
 
-def _packed(buffers: Iterable[Buffer]) -> int:
+def _packed(buffers: Sequence[Buffer]) -> int:
     """The size of the memory in which each buffer, in this order, goes where it fits most tightly."""
-    placed: list[tuple[int, int, int, int]] = []
-    for b in buffers:
-        at, best, first, last = 0, None, b.start, b.end
-        for low, high, start, end in placed:
-            if start <= last and first <= end:
-                if low - at >= b.size and (best is None or low - at < best[0]):
-                    best = low - at, at
-                at = max(at, -(-high // ALIGNED) * ALIGNED)
-        b.offset = at if best is None else best[1]
-        insort(placed, (b.offset, b.offset + b.size, first, last))
-    return max((high for _, high, *_ in placed), default=0)
+    #: Of the buffers placed, from the lowest on: where they begin and end, and when they are in use.
+    placed = np.zeros((4, len(buffers)), np.int64)
+    for count, b in enumerate(buffers):
+        low, high, start, end = placed[:, :count]
+        beside = np.flatnonzero((start <= b.end) & (b.start <= end))
+        # Each gap lies between all that is below a buffer, aligned, and the buffer.
+        above = np.maximum.accumulate(np.append(0, -(-high[beside] // ALIGNED) * ALIGNED))
+        gaps = low[beside] - above[:-1]
+        gaps[gaps < b.size] = np.iinfo(np.int64).max
+        tight = int(gaps.argmin()) if len(gaps) else 0
+        fits = len(gaps) > 0 and gaps[tight] < np.iinfo(np.int64).max
+        b.offset = int(above[tight if fits else -1])
+        at = int(np.searchsorted(low, b.offset, "right"))
+        placed[:, at + 1 : count + 1] = placed[:, at:count]
+        placed[:, at] = b.offset, b.offset + b.size, b.start, b.end
+    return int(placed[1].max(initial=0))

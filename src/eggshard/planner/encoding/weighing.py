@@ -18,6 +18,7 @@ from eggshard.planner.encoding.decode import a_result_of
 from eggshard.planner.encoding.encode import Computed, Delivered, Encoding, Handed, Joined, Jointly, Shape, Widened
 from eggshard.planner.progress import tracked
 from eggshard.program.placement import Placement
+from eggshard.program.types import TensorType
 from eggshard.reshard.conversions import Steps
 from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Selection
@@ -51,6 +52,14 @@ class Weighing(NamedTuple):
         return _Weigher(self, names).reasons()
 
 
+class _Hop(NamedTuple):
+    """A step of a reshard: its kind, the placement that it leads to, and its price."""
+
+    kind: str
+    after: Placement
+    seconds: float
+
+
 class _Weigher:
     def __init__(self, given: Weighing, names: Mapping[int, str]) -> None:
         self.graph, self.encoding, self.given, self.names = given.graph, given.encoding, given, names
@@ -62,6 +71,7 @@ class _Weigher:
                 self.values.setdefault(self.views.group[cls], []).append(v)
         self.result_of = a_result_of(self.graph, self.problem, given.selection)
         self._parts_of: dict[tuple[Item, float], list[Part]] = {}
+        self._ways: dict[tuple[TensorType, Placement, Placement], list[_Hop]] = {}
 
     def reasons(self) -> Reasons:
         if not self.marginal.total < math.inf:
@@ -168,21 +178,27 @@ class _Weigher:
             kinds = [action.kind for action, _ in route.steps]
             between = ", ".join(self._shown(c, after) for _, after in route.steps[:-1])
             what = f"by way of {between}: {', '.join(kinds)}" if between else f"by one {kinds[0]}"
-            hops = list(self._priced(c, source, route.steps))
+            hops = self._shown_hops(c, self._priced(self.views.core_type(c), source, route.steps))
             yield f"reshard {what}", route.cost, self._parts_of_hops(hops, about)
 
     def _hops(self, c: int, p: int, q: int, price: float) -> list[tuple[str, str, float]]:
         """The steps of a conversion: kind, placement reached, price; as one where it is not a plain reshard."""
         ends = self._unwindowed(c, p, q)
         if ends:
-            source, target = ends
-            paths = self.given.router.tree(self.views.core_type(c), source, [target])
-            found = [hop for _, path in paths for hop in self._priced(c, source, path)]
-            whole = sum(s for *_, s in found)
+            found = self._way(self.views.core_type(c), *ends)
+            whole = sum(hop.seconds for hop in found)
             for part in {1, self.given.trips}:
                 if math.isclose(whole, part * price, rel_tol=1e-9, abs_tol=1e-15):
-                    return [(kind, there, seconds / part) for kind, there, seconds in found if seconds > 0]
+                    return self._shown_hops(c, found, part)
         return [("reshard" if ends else "halo exchange", self._placed(c, q), price)]
+
+    def _way(self, type_: TensorType, source: Placement, target: Placement) -> list[_Hop]:
+        """The cheapest route between tiles, which many tensors of a type take."""
+        key = type_, source, target
+        if key not in self._ways:
+            paths = self.given.router.tree(type_, source, [target])
+            self._ways[key] = [hop for _, path in paths for hop in self._priced(type_, source, path)]
+        return self._ways[key]
 
     def _unwindowed(self, c: int, p: int, q: int) -> tuple[Placement, Placement] | None:
         """Where a conversion begins and ends; None unless routes between tiles lead there."""
@@ -191,12 +207,15 @@ class _Weigher:
             return None
         return None if source.windowed or target.windowed else (source, target)
 
-    def _priced(self, c: int, at: Placement, path: Steps) -> Iterator[tuple[str, str, float]]:
-        """Steps from a placement: kind, placement reached, price."""
-        type_ = self.views.core_type(c)
+    def _priced(self, type_: TensorType, at: Placement, path: Steps) -> Iterator[_Hop]:
+        """Steps from a placement on."""
         for action, after in path:
-            yield action.kind, self._shown(c, after), self.given.pricer(action, at.local_type(type_))
+            yield _Hop(action.kind, after, self.given.pricer(action, at.local_type(type_)))
             at = after
+
+    def _shown_hops(self, c: int, hops: Iterable[_Hop], part: int = 1) -> list[tuple[str, str, float]]:
+        """Those that cost something, as the plan shows them, at a part of their prices."""
+        return [(kind, self._shown(c, after), seconds / part) for kind, after, seconds in hops if seconds > 0]
 
     def _parts_of_hops(self, hops: Iterable[tuple[str, str, float]], about: int) -> list[Part]:
         of = self._name(about)
