@@ -72,7 +72,8 @@ CALIBRATED = """
 from eggshard.calibration import calibrating
 from eggshard.costmodel.machines.machine_text import to_toml
 found = calibrating.samples
-calibrating.samples = lambda *about: [s for s in found(*about) if s.step.kind in ("all-reduce", "collective-permute")]
+kinds = "all-reduce", "collective-permute"
+calibrating.samples = lambda *about, **others: [s for s in found(*about, **others) if s.step.kind in kinds]
 machine = calibrating.calibrate(sizes=(1 << 12, 1 << 18), groups=(4, 8), repeats=1).machine
 report(machine.name, [level.units for level in machine.levels], to_toml(machine))
 """

@@ -55,9 +55,9 @@ def calibrate(
     """Measure steps on devices (by default all of JAX's), and fit a machine to them.
 
     sizes: bytes per device (by default to 2 MiB on a CPU, where collectives on whole pieces of memory and local ops
-    other than products are timed at four times the largest, too; to 256 MiB elsewhere). groups: devices per collective (by default
-    all that divide their number). repeats: how often each case is timed. progress: called with what was run, and how
-    many runs of how many are done. Warns where other load made timings differ by more than fits err.
+    other than products are timed at four times the largest, too; to 256 MiB elsewhere). groups: devices per collective
+    (by default all that divide their number). repeats: how often each case is timed. progress: called with what was
+    run, and how many runs of how many are done. Warns where other load made timings differ by more than fits err.
 
     Devices of several processes are all that these have, as many in each, in their order: all processes call this, and
     get the same machine, whose inner level is what joins the devices of one.
