@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eggshard.planner.progress import Bar
+from eggshard.planner.request import collector_paused
 from eggshard.report.page_data import PageData
 
 if TYPE_CHECKING:
@@ -36,15 +37,16 @@ def page(plan: PlanRecord, comparison: Comparison | None = None) -> str:
     def read(name: str) -> str:
         return (room / name).read_text(encoding="utf-8")
 
-    shown = PageData(plan, comparison)  # weighs alternatives, which has a bar of its own
-    with Bar(stages=("writing the page",), title="report"):
-        data = json.dumps(shown.values(), separators=(",", ":"), allow_nan=False)
+    with collector_paused():
+        shown = PageData(plan, comparison)  # weighs alternatives, which has a bar of its own
+        with Bar(stages=("writing the page",), title="report"):
+            data = json.dumps(shown.values(), separators=(",", ":"), allow_nan=False)
     scripts = "\n".join(f"<script>{_script(read(name))}</script>" for name in SCRIPTS)
     filled = {
         "title": escape(f"eggshard plan of {plan.program.name}"),
         "notice": escape(read("NOTICE.txt")),
         "style": read("page.css"),
-        "data": base64.b64encode(zlib.compress(data.encode(), 9)).decode(),
+        "data": base64.b64encode(zlib.compress(data.encode())).decode(),
         "scripts": scripts,
     }
     parts = read("page.html").split("{{")

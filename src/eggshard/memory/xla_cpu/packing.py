@@ -6,11 +6,9 @@ buffers go into one block in a fixed order, each where it fits most tightly.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -60,8 +58,7 @@ def place(buffers: Sequence[Buffer], rooms: Sequence[Buffer] = ()) -> int:
 
     The better of two orders: the largest first, of these the longest-lived; or the longest-lived first.
     """
-    tenants = [_Room(room.size, [room.start], [room.end]) for room in sorted(rooms, key=lambda b: -b.size)]
-    within = {b for b in sorted(buffers, key=lambda b: -b.size) if any(room.takes(b) for room in tenants)}
+    within = _within(buffers, rooms)
     left = [b for b in buffers if b not in within]
     lasting = _lasting(left)
     return min(
@@ -70,21 +67,21 @@ def place(buffers: Sequence[Buffer], rooms: Sequence[Buffer] = ()) -> int:
     )
 
 
-class _Room(NamedTuple):
-    """An output's memory: when what is in it is in use, by beginnings and ends, both in order."""
-
-    size: int
-    starts: list[int]
-    ends: list[int]
-
-    def takes(self, b: Buffer) -> bool:
-        """Put a buffer into the room, if it fits and nothing is there meanwhile."""
-        at = bisect_right(self.starts, b.end)
-        if b.size > self.size or at and self.ends[at - 1] >= b.start:
-            return False
-        self.starts.insert(at, b.start)
-        self.ends.insert(at, b.end)
-        return True
+def _within(buffers: Sequence[Buffer], rooms: Sequence[Buffer]) -> set[Buffer]:
+    """The buffers that lie in rooms: from the largest on, each in the largest room that is not in use meanwhile."""
+    largest = sorted(rooms, key=lambda b: -b.size)
+    sizes = np.array([-room.size for room in largest], np.int64)
+    in_use = np.zeros((len(rooms), 1 + max((b.end for b in (*buffers, *rooms)), default=0)), np.bool_)
+    for row, room in zip(in_use, largest, strict=True):
+        row[room.start : room.end + 1] = True
+    out = set()
+    for b in sorted(buffers, key=lambda b: -b.size):
+        meanwhile = in_use[: np.searchsorted(sizes, -b.size, "right"), b.start : b.end + 1]
+        free = np.flatnonzero(~meanwhile.any(axis=1))
+        if len(free):
+            meanwhile[free[0]] = True
+            out.add(b)
+    return out
 
 
 def _lasting(buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.selection.graph import Graph
@@ -24,8 +24,9 @@ from eggshard.selection.search.greedy import split_shares, tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.search.state import Item, PlanState
 
-#: The number of cheapest alternatives kept per decision, and of those whose consequences are searched.
-KEPT, FOLLOWED = 8, 4
+#: The number of cheapest alternatives kept per decision, and of those whose consequences are searched, unless they cost
+#: so many times what the cheapest searched so far does.
+KEPT, FOLLOWED, FAR = 8, 4, 4.0
 #: The most classes visited to search an alternative's consequences, and the most that change together in one move.
 LOOKED_AT, TOGETHER = 60, 12
 
@@ -89,8 +90,7 @@ class Marginal:
             if held < math.inf:
                 found.append((held, i))
                 (heapq.heappush if len(worst) < kept else heapq.heappushpop)(worst, -held)
-        switches = [self._switch(c, out, i, n < FOLLOWED) for n, (_, i) in enumerate(sorted(found)[:kept])]
-        return sorted(switches, key=lambda x: x.followed), len(candidates)
+        return self._switches(c, out, sorted(found)[:kept]), len(candidates)
 
     def conversion(self, c: int, q: int, kept: int = KEPT) -> tuple[list[Switch], int]:
         """The cheapest ways to compute class ``c`` at placement ``q`` as well, in place of a conversion to it."""
@@ -98,8 +98,16 @@ class Marginal:
             return [], 0
         candidates = [i for i in self.search.by_out[c].get(q, ()) if q not in self.state.made[c]]
         found = sorted((held, i) for i in candidates if (held := self._held(c, -1, i)) < math.inf)
-        switches = [self._switch(c, -1, i, n < FOLLOWED) for n, (_, i) in enumerate(found[:kept])]
-        return sorted(switches, key=lambda x: x.followed), len(candidates)
+        return self._switches(c, -1, found[:kept]), len(candidates)
+
+    def _switches(self, c: int, out: int, found: Sequence[tuple[float, int]]) -> list[Switch]:
+        """Alternatives, found with what they cost held; with their consequences, the cheapest first."""
+        made: list[Switch] = []
+        least = math.inf
+        for n, (held, i) in enumerate(found):
+            made.append(self._switch(c, out, i, n < FOLLOWED and held < FAR * least))
+            least = min(least, made[-1].followed)
+        return sorted(made, key=lambda x: x.followed)
 
     def selection_with(self, switch: Switch, follow: bool = True) -> dict[int, tuple[int, ...]]:
         """The choices of the plan that has an alternative."""
