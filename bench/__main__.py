@@ -137,6 +137,7 @@ _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "m
           "memory": {"only": "only"},
           "planning": {"only": "only", "seed": "seed", "variants": "variants"},
            "prove": {"seconds": "seconds", "resumed": "resume"},
+          "scale": {"only": "only", "everything": "all", "seed": "seed"},
           "run": {"only": "only", "seed": "seed", "variants": "variants", "model": "model"},
           "same": {"only": "only"}}
 """Which options some sections take, by their own names for them."""

@@ -20,6 +20,8 @@ from bench.programs import BenchProgram, fields
 from bench.worker import ROOT
 
 LEVELS, FIELDS = 40, 10
+#: Ops of programs in which nothing repeats, and those that a usual run leaves out.
+OPS, MORE = (1_000,), (20_000,)
 
 _TIMEOUT = 900.0
 
@@ -34,13 +36,11 @@ class Size(NamedTuple):
     known: float | None = None
 
 
-def sizes(levels: int, count: int, ops: str, seed: int) -> Iterator[Size]:
-    """The ocean model's shape, and programs of so many ops in which nothing repeats."""
-    yield Size(f"{count} fields, {levels} levels", ("ocean", str(levels), str(count)), 60.0, 4 << 30,
-               program(levels, count).known)
-    for number in map(int, filter(None, ops.split(","))):
-        yield Size(f"{number:,} ops, seed {seed}", ("irregular", str(number), str(seed)), max(60.0, number * 6e-3),
-                   (1 << 30) * max(1, number // 20_000))
+def sizes(seed: int, everything: bool) -> Iterator[Size]:
+    """The ocean model's shape, and programs in which nothing repeats, drawn by the seed."""
+    yield Size(f"{FIELDS} fields, {LEVELS} levels", ("ocean", str(LEVELS), str(FIELDS)), 60.0, 4 << 30, program().known)
+    for number in (*OPS, *(MORE if everything else ())):
+        yield Size(f"{number:,} ops, seed {seed}", ("irregular", str(number), str(seed)), 60.0, 1 << 30)
 
 
 def program(levels: int = LEVELS, count: int = FIELDS) -> BenchProgram:
@@ -93,18 +93,15 @@ def peak_memory() -> int:
     return total
 
 
-def run(
-    console: Console, levels: int = LEVELS, count: int = FIELDS, ops: str = "1000,20000", seed: int = 0,
-) -> bool:  # fmt: skip
-    """Print one row per program; true if planning stays within what it may take, and moves no more than is known to do.
-
-    ops: of the programs in which nothing repeats, separated by commas; seed: what they are drawn by.
-    """
+def run(console: Console, only: str = "", seed: int = 0, everything: bool = False) -> bool:
+    """Print a row per program; true if none takes more than it may, nor moves more than is known to do."""
     table = Table(title="planning large programs", pad_edge=False)
     for name in ("program", "known KiB", "planned KiB", "messages", "of baseline", "seconds", "peak GiB", ""):
         table.add_column(name, justify="left" if name in ("program", "") else "right")
     good = True
-    for size in sizes(levels, count, ops, seed):
+    for size in sizes(seed, everything):
+        if only not in size.name:
+            continue
         known = "-" if size.known is None else f"{size.known / 1024:.0f}"
         try:
             cells, failures = _planned(size)
