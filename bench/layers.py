@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -39,9 +41,9 @@ LIMITS: dict[str, dict[str, float]] = {
     "": {}, "in a hurry": {"patience": 0.0}, "certified": {"seconds_per_node": 0.02},
 }
 _TIMEOUT = 400.0
-#: What is asked of 24 layers: seconds of `optimize` over XLA's, and bytes.
+#: What is asked of 24 layers: seconds of `optimize` over XLA's, seconds of light layers' report, and bytes.
 MOST = {"light": 1.0, "heavy": 0.5}
-BYTES = 2 << 30
+REPORT, BYTES = 3.0, 2 << 30
 
 
 def program(kind: str, layers: int) -> BenchProgram:
@@ -73,8 +75,13 @@ def measure(kind: str, layers: int, limits: str = "") -> dict[str, Any]:
     peak = peak_memory() - before
     began = time.perf_counter()
     lowered.compile()
+    xla = time.perf_counter() - began
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        plan.report(Path(folder, "plan.html"))
+        report = time.perf_counter() - began
     return {
-        "ops": len(plan.program.region.ops), "seconds": seconds, "xla": time.perf_counter() - began, "peak": peak,
+        "ops": len(plan.program.region.ops), "seconds": seconds, "xla": xla, "peak": peak, "report": report,
         "gap": plan.search_gap, "cost": plan.cost.total, "bytes": plan.serial_bytes, "fallback": plan.search.fallback,
         "stages": dict(plan.search.seconds),
     }
@@ -87,7 +94,8 @@ def run(console: Console, only: str = "", everything: bool = False) -> bool:
     """
     table = Table(title="planning training steps", pad_edge=False,
                   caption="time: optimize / XLA compile, this run; peak: of optimize, beyond what the process had")
-    for name in ("step", "layers", "ops", "optimize s", "XLA s", "time", "peak GiB", "cost ms", "search gap %", ""):
+    for name in ("step", "layers", "ops", "optimize s", "XLA s", "time", "report s", "peak GiB", "cost ms",
+                 "search gap %", ""):
         table.add_column(name, justify="left" if name in ("step", "") else "right")
     good = True
     for kind, counts, limits in CASES if everything else USUAL:
@@ -99,13 +107,12 @@ def run(console: Console, only: str = "", everything: bool = False) -> bool:
             failures = _failures(kind, layers, found)
             good &= not failures
             if "error" in found:
-                table.add_row(name, str(layers), *["-"] * 7, found["error"])
+                table.add_row(name, str(layers), *["-"] * 8, found["error"])
                 continue
             table.add_row(
                 name, str(layers), str(found["ops"]), f"{found['seconds']:.2f}", f"{found['xla']:.2f}",
-                f"{found['seconds'] / found['xla']:.2f}", f"{found['peak'] / 2**30:.2f}", f"{1e3 * found['cost']:.3f}",
-                f"{100 * found['gap']:.1f}",
-                "; ".join(failures),
+                f"{found['seconds'] / found['xla']:.2f}", f"{found['report']:.2f}", f"{found['peak'] / 2**30:.2f}",
+                f"{1e3 * found['cost']:.3f}", f"{100 * found['gap']:.1f}", "; ".join(failures),
             )
     console.print(table)
     return good
@@ -123,6 +130,8 @@ def _failures(kind: str, layers: int, found: dict[str, Any]) -> list[str]:
         out.append(f"fell back: {found['fallback'][:60]}")
     if layers == 24 and found["seconds"] > MOST.get(kind, float("inf")) * found["xla"]:
         out.append("too long beside XLA")
+    if (kind, layers) == ("light", 24) and found["report"] > REPORT:
+        out.append("the report takes too long")
     if found["peak"] > BYTES:
         out.append("too much memory")
     if found["gap"] > 0.01:
