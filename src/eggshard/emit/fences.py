@@ -37,8 +37,8 @@ def fenced(plan: StepPlan, platform: str = "cpu") -> frozenset[int]:
     """The values to compute once on a platform.
 
     They are computed or put together, and more elements of them are read than they have, not all in place; or their
-    elements are chosen from several arrays, and are read at other places; or many instructions make an element, which
-    a broadcast repeats. And what XLA gets wrong.
+    elements are chosen from several arrays, and are read at other places; or, on CPUs, many instructions make an
+    element, which a broadcast repeats. And what XLA gets wrong.
     """
     joints = _joints(plan)
     elements = [type_.elements for type_ in plan.types]
@@ -68,7 +68,8 @@ def fenced(plan: StepPlan, platform: str = "cpu") -> frozenset[int]:
             joined.update(() if cut else step.operands)
         if platform == "cpu":  # others have products of transposed operands
             moved.update(_turned(plan, step))
-    return frozenset(kept | _repeated(plan) | _reshaped_updates(plan) | _transformed(plan))
+    repeated = _repeated(plan) if platform == "cpu" else set()  # others weigh that themselves
+    return frozenset(kept | repeated | _reshaped_updates(plan) | _transformed(plan))
 
 
 def written_alone(plan: StepPlan, kept: Set[int]) -> frozenset[int]:
