@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from heapq import heappop, heappush
 
 
@@ -20,12 +21,17 @@ def may_be_independent(needs: Sequence[Sequence[Sequence[int]]], roots: Iterable
     needs = [[list(dict.fromkeys(way)) for way in ways] for ways in needs]
     below = _closed(needs, bit, 0, lambda ways: _union(_union(way) for way in ways))
     must = _closed(needs, bit, (1 << len(classes)) - 1, _in_every)
-    apart = [sum(1 << j for j, d in enumerate(classes) if not (must[d] & bit[c] or must[c] & bit[d])) for c in classes]
+
+    @cache  # most programs have such a pair among the first that are looked at
+    def apart(number: int) -> int:
+        c = classes[number]
+        return sum(1 << j for j, d in enumerate(classes) if not (must[d] & bit[c] or must[c] & bit[d]))
+
     ends = list(dict.fromkeys(roots))
     for way in (*(way for ways in needs for way in ways), ends):
         for i, c in enumerate(way):
             others = _union(below[d] for d in way[i + 1:])
-            if any(others & apart[j] for j in _bits(below[c])):
+            if others and any(others & apart(j) for j in _bits(below[c])):
                 return True
     return False
 
