@@ -81,7 +81,7 @@ def _halves(m: Match) -> dict[str, Any]:
 def _filtered(m: Match, rank: int) -> Any:
     """Half of the mean of a filter and its mirror image, whose index k along each dimension is the filter's -k."""
     real, whole = m.result.dtype, m.type("c").dtype
-    if not (_kept_real(m, rank) and m.w.dtype in (real, whole)):
+    if not (_kept_real(m, rank) and m.w.dtype == (real if "d" in m.uses() else whole)):
         return None
     *outer, n = m.result.shape
     first, last = m.result.rank - rank, m.result.rank - 1
