@@ -117,7 +117,7 @@ def _spectra(rank: int, **others: str) -> Any:
     there, back = ([{"fft_type": kind, "fft_length": (3, 4, 5)[-n:]} for n in (1, 2, 3)] for kind in ("FFT", "IFFT"))
     return together(*(
         each(x=tensors(shape, dtypes=(f"f{bits}",)), f=there, i=back,
-             **{name: tensors(shape, dtypes=(dtype.format(bits),)) for name, dtype in others.items()},
+             **{name: tensors(shape, dtypes=dtypes.format(bits, bits).split()) for name, dtypes in others.items()},
              **dict.fromkeys("cd", {"dtype": f"complex<f{bits}>"}))
         for shape in (lengths, (2, *lengths)) for bits in (32, 64)
     ))
@@ -140,7 +140,7 @@ for _rank in (1, 2, 3):
                     name=f"real part of a spectrum of {_rank}, {_op}, {_kind} filter {_order}",
                     says=_HALF,
                     mark="ρ",
-                    cases=_spectra(_rank, w="f{}" if _kind == "real" else "complex<f{}>"),
+                    cases=_spectra(_rank, w="f{} complex<f{}>"),
                 )(partial(_filtered, rank=_rank))
 for _op in ("multiply", "divide", "add", "subtract"):
     rules.add(
