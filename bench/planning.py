@@ -8,12 +8,14 @@ plan on disk, and reads it again.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,26 @@ _LAYERS = ("light 2", "light 24", "heavy 2", "scanned 12", "experts 6")
 
 def run(console: Console, only: str = "", seed: int = 0, variants: int = 4) -> bool:
     """Print a row per program; true if all was planned, and as fast as is asked in the median and at worst."""
+    with _bytecode():
+        return _table(console, only, seed, variants)
+
+
+@contextmanager
+def _bytecode() -> Iterator[None]:
+    """Let processes find bytecode, as those of installed packages do: of a checkout Python may not write any."""
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        try:
+            _measured("product, 2-D")  # which compiles all that planning imports
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _table(console: Console, only: str, seed: int, variants: int) -> bool:
     from bench.programs import libraries, seconds
 
     table = Table(title="planning", pad_edge=False, caption=(

@@ -69,7 +69,7 @@ def plans(monkeypatch):
         made.append(optimize(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr("eggshard.api.optimize", counted)
+    monkeypatch.setattr("eggshard.planning.optimize", counted)
     return made
 
 

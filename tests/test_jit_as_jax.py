@@ -263,7 +263,7 @@ def test_transformations(transformed: Any) -> None:
 
 def test_batched_and_linearized_programs_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     planned_programs = []
-    monkeypatch.setattr("eggshard.api.optimize", lambda lowered, optimize=es.optimize, **options:
+    monkeypatch.setattr("eggshard.planning.optimize", lambda lowered, optimize=es.optimize, **options:
                         planned_programs.append(lowered) or optimize(lowered, **options))
     planned, x = jit(curved, in_shardings=on("x")), ones(8)
     jax.vmap(planned)(np.stack([x, x]))

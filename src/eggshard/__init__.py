@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from eggshard import costmodel as costmodel, errors as errors
+from eggshard import errors as errors
 from eggshard.errors import (
     EggshardError as EggshardError,
     EggshardWarning as EggshardWarning,
@@ -13,37 +13,39 @@ from eggshard.errors import (
 )
 from eggshard.extras import check_jax as _check_jax, named_extras as _named_extras
 from eggshard.limits import Guard as Guard, Limits as Limits
-from eggshard.program.mesh import Mesh as Mesh
 from eggshard.settings import config as config
 from eggshard.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from eggshard import shardy as shardy, triton as triton
-    from eggshard.api import (
-        Plan as Plan,
+    from eggshard import costmodel as costmodel, shardy as shardy, triton as triton
+    from eggshard.api import Plan as Plan
+    from eggshard.frontends import load as load
+    from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
+    from eggshard.jitting import jit as jit
+    from eggshard.planning import (
         equivalent as equivalent,
         optimize as optimize,
         pareto as pareto,
         plan_reshard as plan_reshard,
     )
-    from eggshard.frontends import load as load
-    from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
-    from eggshard.jitting import jit as jit
+    from eggshard.program.mesh import Mesh as Mesh
     from eggshard.program.program import Program as Program
     from eggshard.program.sharding import Sharding as Sharding
 
 #: Names that are imported when first asked for, so that ``import eggshard`` stays fast.
 _LAZY = {
-    "optimize": "eggshard.api",
-    "plan_reshard": "eggshard.api",
-    "pareto": "eggshard.api",
-    "equivalent": "eggshard.api",
+    "optimize": "eggshard.planning",
+    "plan_reshard": "eggshard.planning",
+    "pareto": "eggshard.planning",
+    "equivalent": "eggshard.planning",
     "jit": "eggshard.jitting",
     "load": "eggshard.frontends",
+    "Mesh": "eggshard.program.mesh",
     "Plan": "eggshard.api",
     "Program": "eggshard.program.program",
     "ProgramBuilder": "eggshard.frontends.builder",
     "Sharding": "eggshard.program.sharding",
+    "costmodel": "",
     "rewrites": "",
     "shardy": "",
     "triton": "",
@@ -66,5 +68,4 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """What is public; modules that are not among these names, and their contents, may change in any version."""
     return sorted({
-        "EggshardError", "EggshardWarning", "Guard", "Limits", "Mesh", "__version__", "config", "costmodel", "errors",
-        *_LAZY})
+        "EggshardError", "EggshardWarning", "Guard", "Limits", "__version__", "config", "errors", *_LAZY})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -45,7 +44,9 @@ def named_extras() -> Iterator[None]:
 
 def check_shardy() -> None:
     """DependencyError where an older jaxlib is installed than the one whose Shardy the passes of `shardy` follow."""
-    version = importlib.metadata.version("jaxlib")
+    from importlib.metadata import version as version_of
+
+    version = version_of("jaxlib")
     if _numbers(version) < SHARDY:
         least = ".".join(map(str, SHARDY))
         raise DependencyError(
@@ -61,9 +62,11 @@ def check_jax() -> None:
     """DependencyError where a version of JAX is installed that eggshard does not work with."""
     if importlib.util.find_spec("jax") is None or os.environ.get(UNTRIED):
         return
+    from importlib.metadata import PackageNotFoundError, version as version_of
+
     try:
-        version = importlib.metadata.version("jax")
-    except importlib.metadata.PackageNotFoundError:
+        version = version_of("jax")
+    except PackageNotFoundError:
         return
     least, most = JAX
     if not least <= _numbers(version)[:2] < most:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import jax
 
-import eggshard.api as api
+import eggshard.planning as planning
 from eggshard.api import Plan
 from eggshard.emit.jax_primitive import axes_are_named, is_batched, whole_programs
 from eggshard.engines.jax.agreement import planned_once
@@ -46,7 +46,6 @@ from eggshard.errors import (
 from eggshard.frontends.jax.calling_convention import HOST, JaxCallingConvention
 from eggshard.limits import Guard
 from eggshard.settings import config
-from eggshard.worker import worker
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
@@ -241,7 +240,7 @@ class JitFunction(Generic[P, R]):
             raise LoweringError("it moves arrays to the host's memory and back")
         digest = hashlib.sha256(text.encode()).hexdigest()
         plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(
-            convention.devices, text, lambda: api.optimize(lowered, **self.options))))
+            convention.devices, text, lambda: planning.optimize(lowered, **self.options))))
         return plan, convention
 
     def _call(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
@@ -298,8 +297,7 @@ class JitFunction(Generic[P, R]):
         leaves, tree = jax.tree.flatten(dynamic)
         types = [described(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)]
         given, named = self.rebuild(static, jax.tree.unflatten(tree, types))
-        if not config.plan_cache:
-            worker().start()  # while JAX traces and lowers
+        planning.begin(self.options["rewrites"])  # while JAX traces and lowers
         try:
             plan, convention = self._plan(self.lower_unplanned(*given, **named))
             planned = PlannedFunction(plan, convention)

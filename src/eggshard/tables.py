@@ -7,8 +7,6 @@ import sys
 from html import escape
 from typing import Any
 
-from rich.console import Console
-
 from eggshard.errors import printable
 
 #: Columns of the lines above a plan's table, and of tables on terminals that are narrower.
@@ -21,11 +19,15 @@ LONG = 400
 
 def columns(indent: int = 0) -> int:
     """How wide tables may be: on a terminal, as wide as that is, less what they are indented by."""
+    from rich.console import Console
+
     return max(WIDTH, Console().width) - indent if sys.stdout.isatty() else WIDE
 
 
 def render(*parts: object, width: int | None = None, indent: int = 0) -> str:
     """Rich renderables as plain text, in so many columns, by default `columns`; each line indented by so many."""
+    from rich.console import Console
+
     out = io.StringIO()
     console = Console(file=out, width=width or columns(indent), color_system=None, highlight=False, soft_wrap=False)
     for part in parts:

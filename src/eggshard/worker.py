@@ -27,6 +27,7 @@ from typing import IO, Any, TypeVar
 
 import eggshard.scratch as scratch
 from eggshard.errors import EggshardError
+from eggshard.extras import UNTRIED
 
 T = TypeVar("T")
 
@@ -40,7 +41,9 @@ _LATE = 0.05
 
 _SIGSEGV, _SIGABRT, _SIGKILL, _SIGBUS = 11, 6, 9, 7
 #: One thread makes egglog's row order reproducible. The worker must not claim accelerators or inherit XLA's flags.
-_ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "RUST_BACKTRACE": "0", "JAX_PLATFORMS": "cpu"}
+#: JAX's version was checked here already.
+_ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "RUST_BACKTRACE": "0", "JAX_PLATFORMS": "cpu",
+                UNTRIED: "1"}
 _DROPPED = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "PYTHONSTARTUP", "PYTHONINSPECT")
 
 

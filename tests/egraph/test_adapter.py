@@ -24,12 +24,16 @@ def engine():
     engine.close()
 
 
+def rows_of(columns):
+    return list(zip(*columns, strict=True))
+
+
 def test_facts_come_in_as_tables_and_go_out_as_integers(engine):
     engine.load({"in_leaf": [(5,), (7,)]})
     engine.iterate("load")
     tables = engine.tables(["V", "Leaf", "Pair"], "T")
-    assert tables["V"].tolist() == [[5, 0], [7, 1]]
-    assert tables["Leaf"].tolist() == [[5, 0], [7, 1]]
+    assert rows_of(tables["V"]) == [(5, 0), (7, 1)]
+    assert rows_of(tables["Leaf"]) == [(5, 0), (7, 1)]
     assert "Pair" not in tables
     assert engine.integers(["in_leaf"]) == {"in_leaf": [(5,), (7,)]}
 
@@ -58,7 +62,7 @@ def test_reset_forgets_facts_and_numbers_classes_alike(engine):
         engine.load({"in_leaf": [(3,), (1,), (2,)]})
         engine.iterate("load")
         engine.iterate("grow")
-        return {name: table.tolist() for name, table in engine.tables(["V", "Leaf", "Pair"], "T").items()}
+        return {name: rows_of(table) for name, table in engine.tables(["V", "Leaf", "Pair"], "T").items()}
 
     first = run()
     engine.reset()
@@ -121,4 +125,4 @@ def test_the_last_iteration_hands_out_the_result():
     assert grown.watched == {"seen": [(2,)]} and grown.rows == 2 and grown.result is None
     last = adapter.step({}, ("seen",), 100, names, "T")
     assert not last.changed and last.watched == {} and last.result is not None
-    assert last.result[0]["Leaf"].tolist() == [[1, 0], [2, 1]]
+    assert rows_of(last.result[0]["Leaf"]) == [(1, 0), (2, 1)]

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from tests.emit.devices import compile_text, plan_of, run_on_xla, stacked
 
-from eggshard.api import plan_reshard
 from eggshard.emit.stablehlo import at_grid_positions, module_text
 from eggshard.errors import LoweringError
 from eggshard.hlo.collectives import count_collectives
+from eggshard.planning import plan_reshard
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement, place

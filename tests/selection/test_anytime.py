@@ -8,10 +8,10 @@ import pytest
 from tests.selection.exhaustive import Tally, cases
 from tests.selection.problems import random_problem, residual_mlp, sharded_program, stencil_windows
 
-from eggshard.api import optimize
 from eggshard.errors import LimitError
 from eggshard.frontends.builder import ProgramBuilder
 from eggshard.limits import Limits
+from eggshard.planning import optimize
 from eggshard.selection.portfolio import METHODS, extract
 from eggshard.selection.problem import Problem
 from eggshard.selection.verify import check, price

@@ -16,14 +16,13 @@ import os
 import shutil
 import sys
 import tempfile
+from array import array
 from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from eggshard.egraph.outcome import Outcome, Result
+from eggshard.egraph.outcome import Columns, Outcome, Result
 from eggshard.worker import scratch_directory, when_idle
 
 if TYPE_CHECKING:
@@ -58,10 +57,8 @@ class Engine:
         self.directory = tempfile.mkdtemp(prefix="eggshard-", dir=scratch_directory())
         self.egraph = bindings.EGraph(fact_directory=self.directory)
         self._parsed: dict[str, Any] = {}
-        commands: list[Any] = []
         for text in base:
-            commands.extend(self.egraph.parse_program(text))
-        self.egraph.run_program(*commands)
+            self.egraph.run_program(*self.egraph.parse_program(text))
         self._depth = 0
         self.ready = False
         self.reset()
@@ -135,8 +132,8 @@ class Engine:
             for name in names if name in functions and functions[name].rows
         }
 
-    def tables(self, names: Sequence[str], sort: str) -> dict[str, np.ndarray]:
-        """``[rows, inputs + output]`` of functions; values of ``sort`` become dense ids in order of appearance.
+    def tables(self, names: Sequence[str], sort: str) -> dict[str, Columns]:
+        """Columns of functions, inputs and output; values of ``sort`` become dense ids in order of appearance.
 
         The first table's rows are put in order of their first column before ids are given.
         """
@@ -150,15 +147,14 @@ class Engine:
             rows = list(function.rows)
             if i == 0:
                 rows.sort(key=lambda row: value(row.inputs[0]))
-            columns = [
-                [ids.setdefault(v, len(ids)) for v in column] if kind == sort else [value(v) for v in column]
+            out[name] = [
+                array("q", [ids.setdefault(v, len(ids)) if kind == sort else value(v) for v in column])
                 for kind, column in zip(
                     (*function.input_sorts, function.output_sort),
                     (*zip(*(row.inputs for row in rows), strict=True), [row.output for row in rows]), strict=True
                 )
                 if kind in (sort, "i64")
             ]
-            out[name] = np.array(columns, dtype=np.int64).T
         return out
 
     def close(self) -> None:

@@ -21,8 +21,6 @@ from eggshard.egraph.rules import Rule
 
 #: Largest arity of ops for which generic tables are declared ahead.
 COMMON_ARITY = 8
-#: Rules per parsed text: parsing takes quadratic time in the length of a text.
-_CHUNK = 10
 
 
 class Table(NamedTuple):
@@ -36,8 +34,9 @@ class Table(NamedTuple):
 class Compiled(NamedTuple):
     """A rule set as an egglog program.
 
-    base: texts to run in order. tables: node tables by (op, arity) of ops with a table of their own. ops: interned op
-    names, by number. demands: names of demand relations. users: per pattern number the numbers of its rules.
+    base: texts to run in order, a rule each: every parsed node keeps a copy of its whole text. tables: node tables by
+    (op, arity) of ops with a table of their own. ops: interned op names, by number. demands: names of
+    demand relations. users: per pattern number the numbers of its rules.
     """
 
     base: tuple[str, ...]
@@ -89,8 +88,7 @@ def _compile(rules: tuple[Rule, ...]) -> Compiled:
         *(f"(relation answer_{n}_{m} ({'i64 ' * (n + m)}))" for n, m in sorted(writer.answers)),
     ]
     schema += [_origin_rules(compiled, op) for op in dict.fromkeys(r.enabled_by[1] for r in rules if r.enabled_by)]
-    chunks = ["\n".join(texts[i:i + _CHUNK]) for i in range(0, len(texts), _CHUNK)]
-    return compiled._replace(base=(*schema, *chunks))
+    return compiled._replace(base=(*schema, *texts))
 
 
 def _origin(op: str) -> str:

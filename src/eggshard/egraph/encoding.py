@@ -6,13 +6,12 @@ equal rows whatever ran before.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
-
-import numpy as np
 
 from eggshard.egraph.compilation import Compiled, Table, load_number
 from eggshard.egraph.graph import EClass, EGraph, ENode, RunReport
+from eggshard.egraph.outcome import Columns
 from eggshard.ops import registry
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Op, Region
@@ -136,19 +135,19 @@ def program_graph(rows: RegionRows, report: RunReport | None = None) -> EGraph:
 
 
 def read_graph(
-    rows: RegionRows, node_tables: list[Table], tables: dict[str, np.ndarray], rule_names: list[str], report: RunReport
+    rows: RegionRows, node_tables: list[Table], tables: Mapping[str, Columns], rule_names: list[str], report: RunReport
 ) -> EGraph:
     """The e-graph that the engine's tables hold. Nodes that compute a class from itself are left out."""
-    of_value: dict[int, int] = dict(tables["V"].tolist()) if rows.rows else {}
+    of_value: dict[int, int] = dict(zip(*tables["V"], strict=True)) if rows.rows else {}
     own = [(row.payload, tuple(of_value[v] for v in row.operands)) for row in rows.rows]
     made: dict[tuple[int, tuple[int, ...]], tuple[int, tuple[str, ...]]] = {}
     for table in node_tables:
         if table.name not in tables:
             continue
         by = tables.get(f"by_{table.name}")
-        made_by = {tuple(key): (rule_names[rule],) for *key, rule in by.tolist()} if by is not None else {}
+        made_by = {tuple(key): (rule_names[rule],) for *key, rule in _rows(by)} if by is not None else {}
         first = 0 if table.op else 1
-        for *key, cls in tables[table.name].tolist():
+        for *key, cls in _rows(tables[table.name]):
             if cls not in key[first + 1:]:
                 made[key[first], tuple(key[first + 1:])] = cls, made_by.get(tuple(key), ())
     count = 1 + max(max((cls for cls, _ in made.values()), default=-1), *of_value.values(), -1)
@@ -165,6 +164,10 @@ def read_graph(
     for identity, (cls, names) in made.items():
         add(identity, cls, names)
     return EGraph(classes, [of_value[v] for v in rows.same], report, [of_value[v] for v in rows.effects])
+
+
+def _rows(columns: Columns) -> Iterator[tuple[int, ...]]:
+    return zip(*columns, strict=True)
 
 
 def _node(payload: Payload, children: tuple[int, ...], rules: tuple[str, ...]) -> ENode:

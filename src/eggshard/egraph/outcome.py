@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import NamedTuple
 
-import numpy as np
-
-#: Tables as arrays (`Engine.tables`), and the matches per rule.
-Result = tuple[dict[str, np.ndarray], dict[str, int]]
+#: The columns of a table of integers.
+Columns = list["array[int]"]
+#: Tables (`Engine.tables`), and the matches per rule.
+Result = tuple[dict[str, Columns], dict[str, int]]
 
 
 class Outcome(NamedTuple):

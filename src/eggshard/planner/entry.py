@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 from eggshard.costmodel import CostModel
+from eggshard.egraph.saturate import warm
 from eggshard.errors import LimitError, ProgramError, ShardingError
 from eggshard.frontends import frontend_of
 from eggshard.limits import Deadline, Limits
@@ -63,8 +64,8 @@ def _kept_or_made(request: Request, limit: int | None, deadline: Deadline) -> Pl
         request, key = replace(request, loaded=program), _key(program, request, limit)
         if key is not None and (found := plans.find(key, program, request.cost_model)):
             return _completed(found, request, limit)
-    if request.rewrites is None or request.rewrites:
-        worker().start()  # while the planner is imported and the program is read
+    if worker().unasked and request.rules:
+        warm(request.rules)  # the engine is made while the planner is imported and the program is read
     from eggshard.planner import optimization
 
     plan = optimization.planned(request, limit, deadline)

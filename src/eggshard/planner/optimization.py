@@ -10,7 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from eggshard.costmodel import CostModel
-from eggshard.egraph.saturate import warm
 from eggshard.errors import (
     CostModelError,
     FallbackWarning,
@@ -42,7 +41,6 @@ from eggshard.planner.request import Request, collector_paused, requested
 from eggshard.planner.state import Scheduled, Task
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program
-from eggshard.worker import worker
 
 if TYPE_CHECKING:
     from eggshard.frontends.protocol import CallingConvention
@@ -80,8 +78,6 @@ def read(request: Request) -> Task:
     request.bar.stage("read")
     clock = Clock(request.bar.stage)
     rules = request.rules
-    if rules and worker().unasked:
-        warm(rules)  # the engine is made while the program is read
     program = request.loaded or timed(clock, "read", request.read)
     context = Context(program, request.cost_model, request.limits, request.exact)
     return Task(plans=plans_of(context, rules), rules=rules, region=program.region, inputs=context.inputs,

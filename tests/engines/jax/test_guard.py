@@ -50,7 +50,7 @@ def poor_plans(monkeypatch):
     def poor(program, **options):
         return replace(optimize(program, **{**options, "cost_model": Messages()}), cost_model=options["cost_model"])
 
-    monkeypatch.setattr("eggshard.api.optimize", poor)
+    monkeypatch.setattr("eggshard.planning.optimize", poor)
 
 
 def test_a_good_plan_runs(compared):
