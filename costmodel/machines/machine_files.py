@@ -12,6 +12,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,14 @@ _MACHINE = ("name", "levels", "compute", "protocols", "overlap", "capacity", "ax
             "disagreements", "extends", "description")
 
 
+@cache
 def presets() -> tuple[str, ...]:
     """The names of the machines that come with this package."""
     folder = resources.files("eggshard.costmodel") / _PRESETS
     return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
 
 
+@cache
 def preset(name: str) -> Machine:
     """A machine by name; CostModelError lists the names for an unknown one."""
     if name not in presets():

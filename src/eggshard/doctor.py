@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import sys
@@ -15,7 +14,7 @@ from rich.table import Table
 
 from eggshard.costmodel.detection import at_hand, calibrated_file, machines_folder
 from eggshard.errors import EggshardError
-from eggshard.extras import EXTRAS, JAX, UNTRIED
+from eggshard.extras import EXTRAS, JAX, UNTRIED, installed
 from eggshard.settings import OPTIONS, variable
 from eggshard.tables import render
 from eggshard.version import __version__
@@ -33,22 +32,15 @@ def examination() -> str:
     return render(table)
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def _packages() -> Iterator[tuple[str, str, str]]:
     yield "eggshard", __version__, ""
     yield "Python", platform.python_version(), "" if sys.version_info >= (3, 11) else "needs 3.11 or newer"
     for package in _NEEDED:
-        found = _version(package)
+        found = installed(package)
         yield package, found or "missing", "" if found else f"pip install {package}"
     least, most = (".".join(map(str, v)) for v in JAX)
     for module, (_, extra) in EXTRAS.items():
-        found = _version(module)
+        found = installed(module)
         remedy = "" if found else f"pip install 'eggshard[{extra}]'"
         works = f"works with {least} and newer, below {most}" if found and module == "jax" else ""
         yield module, found or "not installed", remedy or works
@@ -88,7 +80,7 @@ def _plans() -> Iterator[tuple[str, str, str]]:
 
 
 def _present() -> list[Any]:
-    if not _version("jax"):
+    if not installed("jax"):
         return []
     import jax
 

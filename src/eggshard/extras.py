@@ -44,14 +44,22 @@ def named_extras() -> Iterator[None]:
 
 def check_shardy() -> None:
     """DependencyError where an older jaxlib is installed than the one whose Shardy the passes of `shardy` follow."""
-    from importlib.metadata import version as version_of
-
-    version = version_of("jaxlib")
+    version = installed("jaxlib")
     if _numbers(version) < SHARDY:
         least = ".".join(map(str, SHARDY))
         raise DependencyError(
             f"Shardy's passes are those of jaxlib {least} and newer; {version} is installed: "
             f"pip install 'jax>={least}'", name="jaxlib")
+
+
+def installed(package: str) -> str:
+    """The version of a package; nothing where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -62,11 +70,8 @@ def check_jax() -> None:
     """DependencyError where a version of JAX is installed that eggshard does not work with."""
     if importlib.util.find_spec("jax") is None or os.environ.get(UNTRIED):
         return
-    from importlib.metadata import PackageNotFoundError, version as version_of
-
-    try:
-        version = version_of("jax")
-    except PackageNotFoundError:
+    version = installed("jax")
+    if not version:
         return
     least, most = JAX
     if not least <= _numbers(version)[:2] < most:

@@ -6,14 +6,15 @@ Fingerprints cover what is computed. Names, places in source files and the notes
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from eggshard.errors import MeshError, ProgramError
+from eggshard.extras import installed
 from eggshard.frontends import load
 from eggshard.plan.json_values import encode
 from eggshard.plan.record import PlanRecord
@@ -47,7 +48,7 @@ def device_program_fingerprint(program: StepPlan) -> str:
 def versions(program: Program) -> dict[str, str]:
     """Return the versions that a plan for this program depends on: eggshard's, and JAX's if ops are kept verbatim."""
     found = {"eggshard": __version__}
-    jax = _installed("jax")
+    jax = _installed_jax()
     if jax and any(op.name in _VERBATIM for op in _ops(program.region)):
         found["jax"] = jax
     return found
@@ -58,7 +59,7 @@ def require_versions(written: dict[str, str]) -> None:
 
     Patches of eggshard read each other's plans.
     """
-    here = {"eggshard": __version__, "jax": _installed("jax")}
+    here = {"eggshard": __version__, "jax": _installed_jax()}
     for name, version in written.items():
         if here.get(name) and _kept(name, here[name]) != _kept(name, version):
             raise ProgramError(
@@ -179,11 +180,9 @@ def _ops(region: Region) -> Iterator[Op]:
             yield from _ops(inner)
 
 
-def _installed(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+@cache
+def _installed_jax() -> str:
+    return installed("jax")
 
 
 def _ranks(ids: Sequence[int]) -> tuple[int, ...]:

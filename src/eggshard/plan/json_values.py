@@ -54,7 +54,11 @@ def _tagged(value: Any) -> dict[str, Any]:
     kind = type(value)
     if kind not in _NAMES:
         _NAMES[kind] = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
-    return {"@": kind.__name__, **{n: encode(getattr(value, n)) for n in _NAMES[kind]}}
+    made = {"@": kind.__name__}
+    for name in _NAMES[kind]:
+        field = getattr(value, name)
+        made[name] = field if type(field) in _PLAIN else encode(field)
+    return made
 
 
 _CLASSES.update((kind.__name__, kind) for kind in _actions.kinds)
@@ -180,4 +184,4 @@ def decode(value: Any) -> Any:
         return {decode(k): decode(v) for k, v in value["items"]}
     if tag not in _CLASSES:
         raise ProgramError(f"plan JSON holds an unknown kind {tag!r}")
-    return _CLASSES[tag](**{k: decode(v) for k, v in value.items() if k != "@"})
+    return _CLASSES[tag](**{k: v if type(v) in _PLAIN else decode(v) for k, v in value.items() if k != "@"})

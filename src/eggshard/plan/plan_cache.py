@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from eggshard.errors import EggshardError, EggshardWarning, ProgramError
+from eggshard.extras import installed
 from eggshard.plan.identity import program_fingerprint, versions
 from eggshard.plan.json_values import decode, encode
 from eggshard.plan.record import PlanRecord
@@ -191,7 +191,7 @@ def key_of(program: Program, facts: Mapping[str, Any]) -> str | None:
     of the user's own, or a program that is nested too deeply."""
     try:
         whole = {"program": program_fingerprint(program), "versions": versions(program), "facts": encode(dict(facts)),
-                 "source": _source(), "searched with": [_version(package) for package in _SEARCHED_WITH]}
+                 "source": _source(), "searched with": _searched_with()}
         return _digest(json.dumps(whole, sort_keys=True))
     except (ProgramError, RecursionError):
         return None
@@ -209,8 +209,5 @@ def _source() -> str:
 
 
 @cache
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+def _searched_with() -> list[str]:
+    return [installed(package) for package in _SEARCHED_WITH]

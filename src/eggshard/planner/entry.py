@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -110,6 +111,8 @@ def _completed(found: PlanRecord, request: Request, limit: int | None) -> PlanRe
 
 
 def _log(plan: PlanRecord, seconds: float) -> None:
+    if not LOGGER.isEnabledFor(logging.INFO):
+        return
     search = plan.search
     LOGGER.info("planned %s in %s: %s under %s, found by %s", plan.program.name, duration(seconds),
                 plan.unit.text(plan.cost.total), type(plan.cost_model).__name__, search.method)
