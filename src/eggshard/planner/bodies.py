@@ -24,7 +24,7 @@ from eggshard.planner.context import Context
 from eggshard.planner.encoding.amortised import relaxed
 from eggshard.planner.hints import Hints
 from eggshard.planner.op_plans import OpLike, OpPlans, Types
-from eggshard.planner.pipeline import demanded, encode, first_problem, saturate, solve, under_prices
+from eggshard.planner.pipeline import demanded, encode, first_problem, saturate, solve
 from eggshard.planner.repricing.overlapped import ordered
 from eggshard.planner.rows import WORTH, Planning, looks_at_neighbours, with_rows
 from eggshard.planner.state import Encoded, Saturated, Scheduled, Task
@@ -74,10 +74,10 @@ class Bodies:
         self._planned: dict[Body, StepPlan] = {}
         #: What is alike at every interface of a region: its e-graph, and what the nodes offer.
         self._saturated: dict[tuple[OpPlans, Region], Saturated] = {}
-        #: Op by op; as propagation says; what there is to search (None: nothing better is available); bounds.
+        #: Op by op; as propagation says; whether nothing better is available; bounds.
         self._greedy: dict[Body, StepPlan] = {}
         self._propagated: dict[Body, StepPlan] = {}
-        self._problems: dict[Body, Encoded | None] = {}
+        self._plain: dict[Body, bool] = {}
         self._least: dict[Body, float] = {}
         #: What explains the bodies that were searched for, number 1 first.
         self._reasons: list[Weigh] = []
@@ -87,7 +87,6 @@ class Bodies:
     def forget(self) -> None:
         """Let go of the e-graphs of bodies, and of what was begun."""
         self._saturated.clear()
-        self._problems.clear()
         self._reasons.clear()
         self._gaps.clear()
 
@@ -187,13 +186,12 @@ class Bodies:
         return self._planned[body]
 
     def _search(self, body: Body) -> StepPlan:
-        problem, plain = self._problem(body), self._op_by_op(body)
-        if problem is None:
+        plain = self._op_by_op(body)
+        if self._is_plain(body):
             return plain
-        found = solve(replace(problem, number=len(self._reasons) + 1))
+        found = solve(first_problem(replace(self._state(body), number=len(self._reasons) + 1)))
         self._reasons.append(found.reasons)
         self._gaps.append(_gap(body, found))
-        self._problems[body] = None
         best = min(found.steps, ordered(plain, body.plans.context.pricer), key=partial(_price, body))
         self._greedy[body] = best
         return best
@@ -216,21 +214,21 @@ class Bodies:
 
     def _least_of(self, body: Body) -> Least:
         """What a body costs at least; a loop's body one of its iterations, what is invariant paid for by all."""
-        problem = self._problem(body)
+        known = self._is_plain(body) or body in self._planned
         price = _price(body, self._op_by_op(body)) / body.times
-        if problem is None:
+        if known:
             return Least(price, True)
         if body not in self._least:  # every all-reduce pays its latency
-            self._least[body] = min(price, cheap_bound(Graph(_relaxed(encode(under_prices(problem, body.plans))))))
+            self._least[body] = min(price, cheap_bound(Graph(_relaxed(encode(self._state(body))))))
         return Least(self._least[body], False)
 
-    def _problem(self, body: Body) -> Encoded | None:
-        if body not in self._problems:
-            self._problems[body] = None if self._is_plain(body) else self._encoded(body)
-        return self._problems[body]
-
     def _is_plain(self, body: Body) -> bool:
-        """Whether nothing is cheaper than the body without any message."""
+        """Whether nothing is cheaper than the body op by op, which then sends no message."""
+        if body not in self._plain:
+            self._plain[body] = self._sends_nothing(body)
+        return self._plain[body]
+
+    def _sends_nothing(self, body: Body) -> bool:
         plans, region = body.plans, body.region
         if not any(p.used_axes for p in (*body.inputs, *body.outputs)):
             whole = baseline_program(plans, region, [None] * len(region.types), body.inputs, body.outputs)
@@ -238,24 +236,19 @@ class Bodies:
                 self._greedy[body] = whole  # any message would cost more than all that it could save
         return not self._op_by_op(body).messages
 
-    def _encoded(self, body: Body) -> Encoded:
+    def _state(self, body: Body) -> Saturated:
+        """A body with the e-graph of its region, which is the same at whatever interface."""
         task = Task(plans=body.plans, rules=self.rules, region=body.region, inputs=body.inputs,
                     outputs=[[p] for p in body.outputs], trips=body.times)
-        return first_problem(replace(self._graph(task), inputs=task.inputs, outputs=task.outputs, trips=task.trips,
-                                     clock=task.clock))
-
-    def _graph(self, task: Task) -> Saturated:
-        """The e-graph of a region, the same at whatever interface."""
-        key = task.plans, task.region
+        key = body.plans, body.region
         if key not in self._saturated:
             self._saturated[key] = saturate(task)
-        return self._saturated[key]
+        return replace(self._saturated[key], inputs=task.inputs, outputs=task.outputs, trips=task.trips,
+                       clock=task.clock)
 
     def _demanded(self, body: Body, outputs: Placements) -> Placements:
         """The windows of a body's inputs from which its outputs are computed without communication."""
-        task = Task(plans=body.plans, rules=self.rules, region=body.region, inputs=body.inputs,
-                    outputs=[[p] for p in outputs])
-        return demanded(replace(self._graph(task), inputs=task.inputs, outputs=task.outputs))
+        return demanded(self._state(body._replace(outputs=outputs, times=1)))
 
 
 def plans_of(context: Context, rules: Sequence[Rule]) -> OpPlans:

@@ -90,6 +90,7 @@ class OpPlans:
         #: The ops of which some strategies were left out.
         self.cut: set[str] = set()
         self._within: dict[Attributes, OpPlans] = {}
+        self._repriced: dict[Pricer, OpPlans] = {}
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
         #: Prices of ops on local types, or by what else they depend on.
         self._computing: dict[tuple[object, ...], float] = {}
@@ -97,11 +98,14 @@ class OpPlans:
         self._regroupings: dict[tuple[object, ...], StepPlan | None] = {}
 
     def priced_by(self, pricer: Pricer) -> OpPlans:
-        """Return a copy priced by another pricer; plans of bodies are shared."""
-        other = copy.copy(self)
-        other.context = self.context.priced_by(pricer)
-        other._priced, other._computing = {}, {}
-        return other
+        """The plans under a pricer, the same for an equal one; plans of bodies are shared."""
+        if pricer == self.base.context.pricer:
+            return self.base
+        if pricer not in self._repriced:
+            other = self._repriced[pricer] = copy.copy(self.base)
+            other.context = self.base.context.priced_by(pricer)
+            other._priced, other._computing = {}, {}
+        return self._repriced[pricer]
 
     def within(self, attributes: Attributes) -> OpPlans:
         """The plans of ops in the body of a manual computation with these attributes."""

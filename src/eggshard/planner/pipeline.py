@@ -20,7 +20,7 @@ from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.plan.record import Search
 from eggshard.planner.context import Context
 from eggshard.planner.encoding.decode import Decoder
-from eggshard.planner.encoding.encode import Computed, Encoder
+from eggshard.planner.encoding.encode import Computed
 from eggshard.planner.encoding.views import find_views
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.encoding.widening import Widener
@@ -50,19 +50,7 @@ def saturate(task: Task) -> Saturated:
     hints = begun(lambda: (plans.hints.used, plans.hints.propagated)) if whole else tuple
     graph = timed(task.clock, "saturate", lambda: saturated(context, task.region, task.rules))
     timed(task.clock, "propagate", hints)
-    return with_graph(task, graph)
-
-
-def with_graph(task: Task, graph: EGraph) -> Saturated:
-    """The task with its e-graph."""
-    plans = task.plans
-    return advanced(Saturated, task, graph=graph, encoder=Encoder(
-        graph, plans.strategies, plans.context.router, plans.context.limits))
-
-
-def under_prices(state: Saturated, plans: OpPlans) -> Saturated:
-    """The state under the prices of other plans."""
-    return with_graph(replace(state, plans=plans), state.graph)
+    return advanced(Saturated, task, graph=graph)
 
 
 def encode(state: Saturated) -> Encoded:
@@ -195,7 +183,7 @@ def first_problem(state: Saturated, part: Callable[[], float] = lambda: PART) ->
     """The problem by which `solve` begins: under prices at which all-reduces share latencies (`prices_to_begin`)."""
     graph, plans = state.graph, state.plans
     first = prices_to_begin(plans.context.pricer, graph, [graph.values[v] for v in state.region.outputs], part)
-    return encode(state if first is plans.context.pricer else under_prices(state, plans.priced_by(first)))
+    return encode(replace(state, plans=plans.priced_by(first)))
 
 
 def solve(state: Encoded) -> Scheduled:
@@ -206,7 +194,7 @@ def solve(state: Encoded) -> Scheduled:
     def under(other: Pricer) -> Encoded:
         if other is plans.context.pricer:
             return state
-        return encode(under_prices(state, plans.base if other is pricer else plans.base.priced_by(other)))
+        return encode(advanced(Saturated, state, plans=plans.priced_by(other)))
 
     def planned(encoded: Encoded, known: Scheduled | None = None) -> Scheduled:
         try:

@@ -60,11 +60,19 @@ class Task:
 class Saturated(Task):
     """The region as an e-graph: every class with all ways to compute it (stage ``saturate``).
 
-    encoder: what the nodes of the graph offer, worked out once for all problems of the graph.
+    encoders: by plans, what the nodes of the graph offer under their prices, for all states of this graph.
     """
 
     graph: EGraph
-    encoder: Encoder
+    encoders: dict[OpPlans, Encoder] = field(default_factory=dict, compare=False)
+
+    @property
+    def encoder(self) -> Encoder:
+        """What the nodes of the graph offer, worked out once for all problems of the graph under the same prices."""
+        if self.plans not in self.encoders:
+            context = self.plans.context
+            self.encoders[self.plans] = Encoder(self.graph, self.plans.strategies, context.router, context.limits)
+        return self.encoders[self.plans]
 
     def strategies(self, cls: int, node: int = 0) -> Sequence[tuple[Strategy, float]]:
         """The ways to compute a class by one of its nodes on shards without communication, each with its seconds."""

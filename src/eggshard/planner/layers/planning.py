@@ -18,7 +18,7 @@ from eggshard.planner.layers.ring import Ring
 from eggshard.planner.layers.shortening import KEPT, Short, shorten
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
-from eggshard.planner.pipeline import decode, extracted, saturated, schedule, with_graph
+from eggshard.planner.pipeline import decode, extracted, saturated, schedule
 from eggshard.planner.progress import timed
 from eggshard.planner.repricing.buckets import NOT_BOUNDED, prices_to_begin, weighted_sums
 from eggshard.planner.rows import looks_at_neighbours, reaching
@@ -105,9 +105,8 @@ def plan_by_layers(task: Task, part: Callable[[], float]) -> Layered | None:
     plain = timed(clock, "price", lambda: baseline_program(
         small, short.program.region, small.hints.propagated, small_context.inputs, [o[0] for o in outputs]))
     graph = timed(clock, "saturate", saturating)
-    state = with_graph(replace(task, plans=small, region=short.region, inputs=small_context.inputs, outputs=outputs),
-                       graph)
-
+    state = advanced(Saturated, replace(
+        task, plans=small, region=short.region, inputs=small_context.inputs, outputs=outputs), graph=graph)
     roots = [graph.values[v] for v in state.region.outputs]
     prices = prices_to_begin(context.pricer, graph, roots, part, len(task.region.ops), handed(short, graph))
     if prices is context.pricer:

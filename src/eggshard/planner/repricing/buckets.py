@@ -38,6 +38,12 @@ class Shared(Pricer):
     costs more.
     """
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shared) and other.base is self.base and other.part == self.part
+
+    def __hash__(self) -> int:
+        return hash((id(self.base), self.part))
+
     #: So many times the data stands for any amount of it: the latency is nothing beside it.
     _MUCH = 1e9
 
