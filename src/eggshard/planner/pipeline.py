@@ -28,14 +28,14 @@ from eggshard.planner.hints import is_partly_manual
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import PART, ROUNDING, in_buckets, prices_to_begin, weighted_sums
+from eggshard.planner.repricing.buckets import PART, ROUNDING, Shared, in_buckets, prices_to_begin, weighted_sums
 from eggshard.planner.repricing.overlapped import fastest, ordered
 from eggshard.planner.state import Decoded, Encoded, Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
 from eggshard.reshard.window_routes import bounding_window_of
 from eggshard.selection.bounds.sharing import sharing_bound
-from eggshard.selection.portfolio import extract
+from eggshard.selection.portfolio import METHODS, extract
 from eggshard.selection.problem import Extraction, Problem, Stopped
 from eggshard.worker import begun
 
@@ -103,9 +103,12 @@ def select(state: Encoded) -> Selected:
     The bodies of loops and branches that were chosen at a bound are planned then, and the choice is made again.
     """
     context, clock = state.plans.context, state.clock
+    pricer, encoding = context.pricer, state.encoding
+    shared = isinstance(pricer, Shared) and pricer.part > 0
+    bounded = not (shared or encoding.capped or left_out(state.plans, state.graph, bool(encoding.windows)))
 
     def selected(now: Encoded) -> Extraction:
-        return timed(clock, "select", lambda: extracted(context, state.graph, now.problem))
+        return timed(clock, "select", lambda: extracted(context, state.graph, now.problem, bounded))
 
     def with_bodies(now: Encoded, found: Extraction) -> Encoded | None:
         problem = timed(clock, "bodies", lambda: _with_planned_bodies(now, found))
@@ -239,17 +242,21 @@ def _ops_of(region: Region) -> dict[int, str]:
     return {v: op.described for op in region.ops for v in op.results}
 
 
-def extracted(context: Context, graph: EGraph, problem: Problem) -> Extraction:
+def extracted(context: Context, graph: EGraph, problem: Problem, whole: bool) -> Extraction:
     """The plan of a problem that is found with work in proportion to the graph, whatever the clock says till the end.
 
-    Time that runs out, or is cut short by the user, is noted with the context's deadline.
+    whole: whether plans of other terms than the best plan's are bounded, and so looked for once more; else only by an
+    effort that says so. Time that runs out, or is cut short by the user, is noted with the context's deadline.
     """
     limits, deadline = context.limits, context.deadline
     effort = EFFORTS[limits.effort]
+    methods = effort.methods
+    if methods is None and not (whole or effort.bounds):
+        methods = tuple(name for name in METHODS if name != "once")
     seconds = effort.work * (0.2 + limits.seconds_per_node * graph.size)
     try:
         found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + effort.patience * limits.patience,
-                        deadline=deadline.at, methods=effort.methods)
+                        deadline=deadline.at, methods=methods)
     except Stopped as stopped:
         deadline.interrupt()
         found = stopped.found

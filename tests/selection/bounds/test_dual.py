@@ -91,7 +91,7 @@ def test_the_dual_of_a_problem_is_always_the_same():
 
 def test_a_large_problem_is_certified_by_the_dual_alone():
     problem = sharded_program(random.Random(3), 60, compute=0.1)
-    local, result = (extract(problem, seconds=60, methods=m) for m in (["local"], ["local", "dual"]))
+    local, result = (extract(problem, seconds=60, methods=m) for m in (["local"], ["local", "dual", "once"]))
     assert result.once >= result.selection.cost * 0.99
     assert result.selection.cost < local.selection.cost  # decoded from the prices
     assert result.method == "dual" and not check(problem, result.selection)

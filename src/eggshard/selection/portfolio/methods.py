@@ -56,7 +56,7 @@ def run(state: State) -> None:
         except SolverError as error:  # whatever the solver does, the plan so far stands
             state.notes.append(f"solver: {type(error).__name__}: {error}"[:300])
         if method.name != "greedy":
-            state.note(method.name)
+            state.note("dual" if method.name == "once" else method.name)
         if time.monotonic() > state.budget.deadline:
             state.notes.append(f"{method.name}: time ran out")
             return
@@ -127,6 +127,11 @@ def _can_ascend(state: State) -> bool:
     return large and state.best is not None and state.best.cost > 0 and not state.done
 
 
+def _can_ascend_further(state: State) -> bool:
+    """Not where the plans of the best plan's terms are all plans."""
+    return _can_ascend(state) and not _close(state) and not (state.terms and state.terms.all_plans)
+
+
 def _enough(state: State) -> float:
     """The relative gap that will do: in a large problem as far as dual ascent goes."""
     return max(state.budget.gap, CLOSE if state.stage.flows > EXACT_FLOWS else 0.0)
@@ -138,11 +143,8 @@ def _close(state: State) -> bool:
 
 
 def _ascend(state: State) -> None:
-    """Dual ascent among the plans of the best plan's terms, and then among all."""
-    stage, budget = state.stage, state.budget
-    if _ascend_terms(state) or _close(state):
-        return
-    best = state.best
+    """Dual ascent among all plans."""
+    stage, budget, best = state.stage, state.budget, state.best
     assert best is not None
     if not budget.affords(_ascent_work(stage.problem)):
         state.notes.append(f"dual: {stage.flows} flows are too many")
@@ -152,26 +154,25 @@ def _ascend(state: State) -> None:
     _raise_once(state, whole.bound)
 
 
-def _ascend_terms(state: State) -> bool:
+def _ascend_terms(state: State) -> None:
     """Dual ascent among the plans of the best plan's terms, again where its best has a cheaper neighbour of other
-    terms; whether these are all plans."""
+    terms."""
     stage, budget = state.stage, state.budget
     for _ in range(TERMS):
         best = state.best
         assert best is not None
         terms = Terms(stage.problem, best)
         if not budget.affords(_ascent_work(terms.problem), patient=True):
-            return False
+            return
         plan = terms.ascend(CLOSE, budget.deadline)
         state.terms = terms
         state.notes.append(f"dual: bound {terms.bound:.9g} of plans of these terms that compute nothing twice")
         better = stage.search.improve(plan.chosen) if _take(state, plan) and plan is not None else None
         if terms.all_plans:
             _raise_once(state, terms.bound)
-            return True
+            return
         if better is None or plan is None or better.cost > (1 - WORTH) * plan.cost or not _take(state, better):
-            return False
-    return False
+            return
 
 
 def _ascent_work(problem: Problem) -> float:
@@ -255,7 +256,8 @@ METHODS = (
     Method("greedy", lambda state: True, _narrow),
     Method("local", lambda state: state.best is not None and not state.done, _improve),
     Method("shards", _can_solve, _solve),
-    Method("dual", _can_ascend, _ascend),
+    Method("dual", _can_ascend, _ascend_terms),
+    Method("once", _can_ascend_further, _ascend),
     Method("shards", _can_solve_large, _solve),
     Method("recombine", _can_recombine, _recombine),
     Method("local", _can_polish, _polish),
