@@ -35,9 +35,13 @@ from eggshard.program.placement import Placement
 from eggshard.program.program import Region
 from eggshard.reshard.window_routes import bounding_window_of
 from eggshard.selection.bounds.sharing import sharing_bound
-from eggshard.selection.portfolio import METHODS, extract
+from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem, Stopped
 from eggshard.worker import begun
+
+#: The part of a plan's cost that a bound of plans of other ops must leave for them to be looked at by dual ascent where
+#: no gap can be told (`python -m bench planning`).
+FAR = 0.1
 
 P = TypeVar("P")
 Q = TypeVar("Q")
@@ -242,21 +246,19 @@ def _ops_of(region: Region) -> dict[int, str]:
     return {v: op.described for op in region.ops for v in op.results}
 
 
-def extracted(context: Context, graph: EGraph, problem: Problem, whole: bool) -> Extraction:
+def extracted(context: Context, graph: EGraph, problem: Problem, bounded: bool) -> Extraction:
     """The plan of a problem that is found with work in proportion to the graph, whatever the clock says till the end.
 
-    whole: whether plans of other terms than the best plan's are bounded, and so looked for once more; else only by an
-    effort that says so. Time that runs out, or is cut short by the user, is noted with the context's deadline.
+    bounded: whether bounds of the problem's plans are bounds of all plans. Time that runs out, or is cut short by the
+    user, is noted with the context's deadline.
     """
     limits, deadline = context.limits, context.deadline
     effort = EFFORTS[limits.effort]
-    methods = effort.methods
-    if methods is None and not (whole or effort.bounds):
-        methods = tuple(name for name in METHODS if name != "once")
     seconds = effort.work * (0.2 + limits.seconds_per_node * graph.size)
     try:
         found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + effort.patience * limits.patience,
-                        deadline=deadline.at, methods=methods)
+                        deadline=deadline.at, methods=effort.methods,
+                        far=0.0 if bounded or effort.bounds else FAR)
     except Stopped as stopped:
         deadline.interrupt()
         found = stopped.found

@@ -143,7 +143,7 @@ def _planned(
         dict(enumerate(state.inputs)), roots, propagated, handed(short, graph)))
     found = timed(clock, "select", lambda: extract_layers(
         short, graph, encoding, router, roots,
-        lambda problem: extracted(task.plans.context, graph, problem, True), pricer.total(plain), deadline.at))
+        lambda problem: extracted(task.plans.context, graph, problem, False), pricer.total(plain), deadline.at))
     deadline.ends("select")
     if found is None:
         return None

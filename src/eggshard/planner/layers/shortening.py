@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 #: The number of equal layers that are kept.
 KEPT = 2
+#: The part of a program's ops above which its short form is not worth a search of its own.
+SHORT = 0.75
 
 #: An operand of a layer's ops: the op's place, and the operand's number.
 Port = tuple[Place, int]
@@ -66,7 +68,7 @@ class Short:
 
 
 def shorten(program: Program) -> Short | None:
-    """The short form of a program; None where it has not enough equal layers, or where order matters in it."""
+    """The short form of a program; None where too few of its ops are in equal layers, or where order matters in it."""
     region = program.region
     if not all(registry.is_pure(op.name, op.regions) for op in region.ops):
         return None
@@ -75,7 +77,8 @@ def shorten(program: Program) -> Short | None:
         return None
     comparison = _Comparison(program, layering)
     row = comparison.longest()
-    return _Shortening(comparison, row).result() if len(row) > KEPT + 1 else None
+    short = _Shortening(comparison, row).result() if len(row) > KEPT + 1 else None
+    return None if short is None or len(short.program.region.ops) > SHORT * len(region.ops) else short
 
 
 class _Comparison:

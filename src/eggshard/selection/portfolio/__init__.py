@@ -21,14 +21,15 @@ METHODS = tuple(dict.fromkeys(method.name for method in table.METHODS))
 
 def extract(
     problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None,
-    most: float = 0.0, exact: bool = False, deadline: float = math.inf,
+    most: float = 0.0, exact: bool = False, deadline: float = math.inf, far: float = 0.0,
 ) -> Extraction:
     """The best plan found with ``seconds`` of work, to a relative ``gap``, with a bound that holds for every plan.
 
     Work is counted by what is done, in seconds that it takes on a usual core, so that a problem always gets the same
     plan. At a ``deadline`` of `time.monotonic` the best plan so far is returned; a note says so. Dual ascent, which
     mostly pays, may have work for ``most`` seconds. ``exact``: a certificate among plans that compute nothing twice is
-    not enough; where the problem is not too large, dual ascent, which gives no other, is left out then.
+    not enough; where the problem is not too large, dual ascent, which gives no other, is left out then. ``far``: dual
+    ascent ends with the plans of the best plan's terms unless that may cost this part more than some other plan.
 
     Never worse than any valid seed. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no
     plan exists, `ValueError` for an unknown method, and `Stopped`, with the best plan so far, where it is interrupted.
@@ -38,7 +39,7 @@ def extract(
     if unknown:
         raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
     began = time.monotonic()
-    budget = Budget(seconds, max(0.0, most - seconds), deadline, gap, exact)
+    budget = Budget(seconds, max(0.0, most - seconds), deadline, gap, exact, far)
     stage = Stage(*shrink(problem), budget.deadline)
     state = State(problem, budget, ("greedy", *wanted), stage)
     try:

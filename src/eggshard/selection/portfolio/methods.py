@@ -128,8 +128,9 @@ def _can_ascend(state: State) -> bool:
 
 
 def _can_ascend_further(state: State) -> bool:
-    """Not where the plans of the best plan's terms are all plans."""
-    return _can_ascend(state) and not _close(state) and not (state.terms and state.terms.all_plans)
+    """Where plans of other terms than the best plan's may be that much cheaper."""
+    far = not state.within(state.budget.far, state.bound)
+    return far and _can_ascend(state) and not _close(state) and not (state.terms and state.terms.all_plans)
 
 
 def _enough(state: State) -> float:

@@ -49,6 +49,7 @@ class Budget:
     deadline: float
     gap: float
     exact: bool
+    far: float
 
     def affords(self, work: float, patient: bool = False) -> bool:
         """Take so much work, if it is left."""
