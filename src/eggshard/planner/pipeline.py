@@ -6,6 +6,7 @@ are all planned by these functions.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -42,6 +43,9 @@ from eggshard.worker import begun
 #: The part of a plan's cost that a bound of plans of other ops must leave for them to be looked at by dual ascent where
 #: no gap can be told (`python -m bench planning`).
 FAR = 0.1
+#: Seconds per e-node, and at most this part of all, before the end of the search at which a selection begins to end: it
+#: makes a plan of what it knows, which then is to be written as steps.
+FINISHING, FINISHING_PART = 3e-4, 0.1
 
 P = TypeVar("P")
 Q = TypeVar("Q")
@@ -255,14 +259,16 @@ def extracted(context: Context, graph: EGraph, problem: Problem, bounded: bool) 
     limits, deadline = context.limits, context.deadline
     effort = EFFORTS[limits.effort]
     seconds = effort.work * (0.2 + limits.seconds_per_node * graph.size)
+    end = deadline.at - min(FINISHING * graph.size, FINISHING_PART * limits.seconds)
     try:
         found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + effort.patience * limits.patience,
-                        deadline=deadline.at, methods=effort.methods,
+                        deadline=end, methods=effort.methods,
                         far=0.0 if bounded or effort.bounds else FAR)
     except Stopped as stopped:
         deadline.interrupt()
         found = stopped.found
-    deadline.ends("select")
+    if deadline.passed or time.monotonic() > end:
+        deadline.miss("select")
     return found
 
 

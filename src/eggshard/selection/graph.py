@@ -38,8 +38,12 @@ class Graph:
 
     @cached_property
     def conversions(self) -> list[list[list[float]]]:
-        """The problem's costs of conversions, as lists."""
-        return [table.tolist() for table in self.problem.conversions]
+        """The problem's costs of conversions, as lists, of which classes share what they share there."""
+        lists: dict[int, list[list[float]]] = {}
+        for table in self.problem.conversions:
+            if id(table) not in lists:
+                lists[id(table)] = table.tolist()
+        return [lists[id(table)] for table in self.problem.conversions]
 
     @cached_property
     def essential(self) -> list[int]:

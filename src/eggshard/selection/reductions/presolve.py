@@ -6,6 +6,7 @@ The result has fewer classes, choices, placements and needs.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -160,8 +161,18 @@ def _renumber(
             renamed = tuple([(new_class[a], number[new_class[a]][q]) for a, q in needs[c][s]])
             row.append(Choice(number[new_class[c]][old.out], old.cost, renamed))
         choices.append(row)
-    conversions = [problem.conversions[c][np.ix_(some, some)] for c, some in zip(live, placements, strict=True)]
+    conversions = _cut(problem, live, placements)
     roots = [(new_class[c], number[new_class[c]][q]) for c, q in problem.roots]
     origin: list[list[Origin]] = [[((c, s),) for s in some] for c, some in zip(live, kept, strict=True)]
     single = frozenset(new_class[c] for c in problem.single if c in new_class)
     return Problem(choices, conversions, roots, single=single), origin
+
+
+def _cut(problem: Problem, live: Sequence[int], placements: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """The conversions of classes between some placements; those that share a table, and have equal ones, share it."""
+    tables: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}
+    keys = [(id(problem.conversions[c]), tuple(some)) for c, some in zip(live, placements, strict=True)]
+    for c, key in zip(live, keys, strict=True):
+        if key not in tables:
+            tables[key] = problem.conversions[c][np.ix_(key[1], key[1])]
+    return [tables[key] for key in keys]
