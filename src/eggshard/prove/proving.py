@@ -69,53 +69,72 @@ def prove(
     began = time.perf_counter()
     if within is not None and (least := RUNS * least_seconds(plan)) > within:
         return _late(least, within)
-    whole = elements_of(plan.program.region)
-    sizes = None
     deadline = None if within is None else Deadline(within)
-
-    def left() -> float | None:
-        return None if deadline is None else deadline.left
-
+    suspects: list[Proof] = []
     try:
-        cuts = _cuts(plan, deadline) if shrink and whole > ENOUGH else []
+        proof = _proved(plan, runs, seed, shrink, within, deadline, suspects)
     except TimeoutError:
         assert within is not None
         why = f"to cut the plan takes longer than the {within:.2g} s that it is given; plan.prove() takes what it needs"
-        return Proof(None, late=True, refused=why)
-    took = 0.0  # by the sizes of the cut before; those of the next one take about as long
-    suspect: Proof | None = None
-    recuts = 0
-    while cuts and not (deadline is not None and deadline.left <= took):
-        lemmas, rows = cuts.pop(0)
-        start = time.perf_counter()
-        smaller = [Sizes(part) for part in lemmas.parts]
-        took = time.perf_counter() - start
-        if sizes is None and sum(part.of_run(0).elements for part in smaller) * _WORTH > whole:
-            sizes = Sizes(plan)
-        if sizes is None or sum(map(_work, smaller)) < _work(sizes):
-            proof, part = _of_parts(smaller, runs, seed, left())
-            if proof:
-                return replace(proof, lemmas=rows + lemmas.number, whole=whole, seconds=time.perf_counter() - began)
-            if proof.difference is not None:
-                suspect, recuts = proof, recuts + 1
-                coarser = _coarser(lemmas, part, proof.difference.output, deadline) if recuts <= _RECUTS else None
-                cuts[:0] = [(coarser, rows)] if coarser else []
-    # What looks wrong is worth all the time once more.
-    wrong = suspect is not None
-    if deadline is not None and within is not None and deadline.left <= took and not wrong:
-        return _late(time.perf_counter() - began + took, within)
-    proof = _proof(sizes or Sizes(plan, shrink), runs, seed, within if wrong else left())
-    if proof.late and suspect is not None:
+        proof = Proof(None, late=True, refused=why)
+    if proof.late and suspects:
         # Nobody knows what the last values are, but some step does not make what it is said to.
-        return replace(suspect, difference=Difference(-1, why=f"a value in between is another: {suspect.difference}"),
-                       whole=whole, seconds=time.perf_counter() - began)
-    if proof.equal is False and proof.sizes < proof.whole:
-        # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
-        proof = _proof(Sizes(plan, shrink=False), runs, seed, within)
-    if exponents and proof.equal is False and holds_exponentials(plan.program.region):
+        suspect = suspects[-1]
+        proof = replace(suspect, difference=Difference(-1, why=f"a value in between is another: {suspect.difference}"),
+                        whole=elements_of(plan.program.region))
+    elif exponents and proof.equal is False and holds_exponentials(plan.program.region):
         other = _proof(Sizes(plan, shrink=False), runs, seed, within, exponents=True)
         proof = other if other else proof
     return replace(proof, seconds=time.perf_counter() - began)
+
+
+def _proved(
+    plan: PlanRecord, runs: int | None, seed: int, shrink: bool, within: float | None, deadline: Deadline | None,
+    suspects: list[Proof],
+) -> Proof:
+    """What is shown of a plan, cut and whole. TimeoutError where the deadline passes before it is cut.
+
+    suspects: gets what differed where the plan was cut.
+    """
+    def left() -> float | None:
+        return None if deadline is None else deadline.left
+
+    whole = elements_of(plan.program.region)
+    cuts = _cuts(plan, deadline) if shrink and whole > ENOUGH else []
+    sizes = None
+    took = 0.0  # by the sizes of the cut before; those of the next one take about as long
+    while cuts and not (deadline is not None and deadline.left <= took):
+        lemmas, rows = cuts.pop(0)
+        start = time.perf_counter()
+        try:
+            smaller = [Sizes(part, deadline=deadline) for part in lemmas.parts]
+            took = time.perf_counter() - start
+            if sizes is None and sum(part.of_run(0).elements for part in smaller) * _WORTH > whole:
+                sizes = Sizes(plan, deadline=deadline)
+        except TimeoutError:
+            if not suspects:
+                raise
+            break
+        if sizes is None or sum(map(_work, smaller)) < _work(sizes):
+            proof, part = _of_parts(smaller, runs, seed, left())
+            if proof:
+                suspects.clear()
+                return replace(proof, lemmas=rows + lemmas.number, whole=whole)
+            if proof.difference is not None:
+                suspects.append(proof)
+                found = proof.difference.output
+                coarser = _coarser(lemmas, part, found, deadline) if len(suspects) <= _RECUTS else None
+                cuts[:0] = [(coarser, rows)] if coarser else []
+    if deadline is not None and within is not None and suspects:  # what looks wrong is worth all the time once more
+        deadline = Deadline(within)
+    elif deadline is not None and within is not None and deadline.left <= took:
+        return _late(within - deadline.left + took, within)
+    proof = _proof(sizes or Sizes(plan, shrink, deadline), runs, seed, left())
+    if proof.equal is False and proof.sizes < proof.whole:
+        # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
+        suspects.clear()
+        proof = _proof(Sizes(plan, shrink=False), runs, seed, within)
+    return proof
 
 
 def _cuts(plan: PlanRecord, deadline: Deadline | None) -> list[tuple[Lemmas, int]]:

@@ -15,7 +15,9 @@ import eggshard as es
 from eggshard.api import Plan
 from eggshard.frontends import load
 from eggshard.frontends.builder import ProgramBuilder, Tensor
+from eggshard.limits import Deadline
 from eggshard.program.types import is_float
+from eggshard.prove.proving import prove
 from eggshard.prove.sizes import shrinking
 from eggshard.prove.sizes.shrinking import Sizes
 
@@ -220,3 +222,16 @@ def test_reduced_sizes_find_what_full_sizes_find(monkeypatch, kind):
                 assert proof.equal is False, (seed, fault.kind)
                 found, cut = found + 1, cut + (Sizes(mutant).of_run(0).elements < Sizes(mutant).whole)
     assert found > 50 and cut > 20
+
+
+def test_loops_in_loops_end_with_the_time_that_is_given():
+    """What nested loops need is found by going through them again and again."""
+    @jax.jit
+    def nested(x):
+        return jax.lax.while_loop(
+            lambda a: jnp.sum(a) < 9, lambda a: jax.lax.while_loop(lambda c: jnp.max(c) < 3, lambda c: c * c, a), x)
+
+    plan = es.optimize(nested.lower(jnp.ones((64, 64))))
+    with pytest.raises(TimeoutError):
+        Sizes(plan, deadline=Deadline(0.0))
+    assert prove(plan, within=1e-9).late and not prove(plan, within=1e-9)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from eggshard.limits import Deadline
 from eggshard.ops import registry
 from eggshard.ops.regions.counted_loops import find_counter, integer
 from eggshard.program.program import Op, Region
@@ -56,11 +57,12 @@ class Count(NamedTuple):
 class Needs:
     """Per class, the places that the expressions of a plan and its program need, and sums that count places.
 
-    degree: the highest of any element (`Count.degree`).
+    degree: the highest of any element (`Count.degree`). deadline: TimeoutError once it has passed, as it may
+    where loops are in loops.
     """
 
-    def __init__(self, classes: Classes):
-        self._classes, self._open = classes, False
+    def __init__(self, classes: Classes, deadline: Deadline | None = None):
+        self._classes, self._open, self._deadline = classes, False, deadline
         self.places: dict[Node, int] = {}
         self.counted: dict[Node, int] = {}
         self.degree = 1
@@ -133,6 +135,8 @@ class Needs:
         turns = trips if trips is not None and trips <= _TRIPS else _TURNS
         before = carried
         for _ in range(turns):
+            if self._deadline is not None and self._deadline.passed:
+                raise TimeoutError
             self.follow(condition.path, condition.container, carried)
             after = _joined([carried, self.follow(body.path, body.container, carried)])
             if after == carried:

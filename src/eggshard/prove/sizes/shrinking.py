@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from eggshard.limits import Deadline
 from eggshard.ops import registry
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
@@ -50,15 +51,15 @@ class Sizes:
     """The sizes that a plan is proved at: run by run another number of places, where some are cut.
 
     runs: so many are needed. degree: of polynomials (`Needs.degree`). whole: elements of the program's values at full
-    size.
+    size. deadline: TimeoutError once it has passed.
     """
 
-    def __init__(self, plan: PlanRecord, shrink: bool = True):
+    def __init__(self, plan: PlanRecord, shrink: bool = True, deadline: Deadline | None = None):
         self.runs, self.whole = 1, elements_of(plan.program.region)
         self._full = Reduced(plan, self.whole)
         self._of_run: dict[int, Reduced] = {}
         self._cut: _Cut | None = None
-        cut = _Cut(plan)
+        cut = _Cut(plan, deadline)
         self.degree = cut.degree
         if not shrink or self.whole <= ENOUGH:
             return
@@ -91,7 +92,7 @@ def elements_of(region: Region) -> int:
 class _Cut:
     """What is left of a plan where blocks keep at least ``kept`` places, and in every further ``run`` one more."""
 
-    def __init__(self, plan: PlanRecord):
+    def __init__(self, plan: PlanRecord, deadline: Deadline | None):
         self._plan, self._classes, self._lines = plan, Classes(), Lines()
         self.kept, self.run = 1, 0
         program, device_program = plan.program.region, plan.device_program
@@ -119,7 +120,7 @@ class _Cut:
                     if dim.axes:
                         self._lines.exact((_PROGRAM, v, d), dim.tile)
         self._positions = Positions(self._classes)
-        needs = Needs(self._classes)
+        needs = Needs(self._classes, deadline)
         needs.follow(_PROGRAM, program)
         needs.follow(_PLAN, device_program)
         self._needed, self.degree = needs.places, needs.degree
