@@ -55,6 +55,8 @@ class Sizes:
     """
 
     def __init__(self, plan: PlanRecord, shrink: bool = True, deadline: Deadline | None = None):
+        if deadline is not None and deadline.passed:
+            raise TimeoutError
         self.runs, self.whole = 1, elements_of(plan.program.region)
         self._full = Reduced(plan, self.whole)
         self._of_run: dict[int, Reduced] = {}
