@@ -36,8 +36,8 @@ PROVED_SECONDS = 0.5
 class Limits:
     """Limits of `optimize`.
 
-    seconds: for the whole search, that for less memory included (it stops soon after, with the best plan so far). rows,
-    iterations: of the e-graph. rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may have as
+    seconds: for the whole search, that for less memory and the proof included (it stops soon after, with the best plan
+    so far). rows, iterations: of the e-graph. rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may have as
     many as one of 20. strategies: per op. placements: candidate placements per e-class, the cheapest; all, where there
     are few in all. permutes: collective-permutes that one point-to-point redistribution may issue. windows: widths of a
     value around its tiles. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.

@@ -100,7 +100,8 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     plan = _plan(request, memory_limit, deadline)
     if memory_limit is None and not plan.search.fallback:
         plan = _thrifty(plan, request, deadline)
-    within = request.limits.proof * max(PROVED_SECONDS, time.perf_counter() - began)
+    share, took = request.limits.proof, time.perf_counter() - began
+    within = min(share * max(PROVED_SECONDS, took), max(share * PROVED_SECONDS, deadline.left))
     try:
         return proved(plan, request.own_rules, within, memory_limit)
     except KeyboardInterrupt:
