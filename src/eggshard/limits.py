@@ -37,16 +37,16 @@ class Limits:
     """Limits of `optimize`.
 
     seconds: for the whole search, that for less memory and the proof included (it stops soon after, with the best plan
-    so far). rows, iterations: of the e-graph. rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may have as
-    many as one of 20. strategies: per op. placements: candidate placements per e-class, the cheapest; all, where there
-    are few in all. permutes: collective-permutes that one point-to-point redistribution may issue. windows: widths of a
-    value around its tiles. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.
-    seconds_per_node: what extraction may take per e-node, so that planning stays in proportion to compiling; raise it
-    for a tighter certificate. patience: seconds by which the dual ascent may exceed that, once, where it finds better
-    plans; 0 for plans in a hurry. proof: the share of the time that planning took, or of half a second, which a proof
-    of the plan may take (`Plan.proved`); 0 for none. flops: so many times the baseline's floating-point operations a
-    plan may take that saves little (`repricing.thrift`); `math.inf` for any number. effort: of `EFFORTS`: ``fast``
-    takes the first good plan, ``certify`` ten times the work for a smaller gap.
+    so far). rows, iterations: of the e-graph. rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller
+    one may have as many as one of 20. strategies: per op. placements: candidate placements per e-class, the cheapest;
+    all, where there are few in all. permutes: collective-permutes that one point-to-point redistribution may issue.
+    windows: widths of a value around its tiles. memory_mib: of the worker process. gap: extraction stops at this
+    certified relative gap. seconds_per_node: what extraction may take per e-node, so that planning stays in proportion
+    to compiling; raise it for a tighter certificate. patience: seconds by which the dual ascent may exceed that, once,
+    where it finds better plans; 0 for plans in a hurry. proof: the share of the time that planning took, or of half a
+    second, which a proof of the plan may take (`Plan.proved`); 0 for none. flops: so many times the baseline's
+    floating-point operations a plan may take that saves little (`repricing.thrift`); `math.inf` for any number. effort:
+    of `EFFORTS`: ``fast`` takes the first good plan, ``certify`` ten times the work for a smaller gap.
 
     LimitError for an unknown effort, a limit that is no number, or below what it can be.
     """
@@ -137,6 +137,10 @@ class Deadline:
     def left(self) -> float:
         """Seconds until then, at least 0."""
         return max(0.0, self.at - time.monotonic())
+
+    def before(self, seconds: float) -> float:
+        """The time so many seconds before the end."""
+        return self.at - seconds
 
     @property
     def passed(self) -> bool:

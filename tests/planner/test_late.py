@@ -49,6 +49,7 @@ def planned(source: Any, model: Any, n: int, monkeypatch: pytest.MonkeyPatch) ->
 
     with monkeypatch.context() as patched:
         patched.setattr(Deadline, "__init__", begin)
+        patched.setattr(Deadline, "before", lambda self, seconds: self.at)
         return es.optimize(source, cost_model=model, limits=es.Limits(proof=0)), last[0]
 
 

@@ -101,7 +101,7 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     if memory_limit is None and not plan.search.fallback:
         plan = _thrifty(plan, request, deadline)
     share, took = request.limits.proof, time.perf_counter() - began
-    within = min(share * max(PROVED_SECONDS, took), max(share * PROVED_SECONDS, deadline.left))
+    within = share and min(share * max(PROVED_SECONDS, took), max(share * PROVED_SECONDS, deadline.left))
     try:
         return proved(plan, request.own_rules, within, memory_limit)
     except KeyboardInterrupt:

@@ -259,7 +259,7 @@ def extracted(context: Context, graph: EGraph, problem: Problem, bounded: bool) 
     limits, deadline = context.limits, context.deadline
     effort = EFFORTS[limits.effort]
     seconds = effort.work * (0.2 + limits.seconds_per_node * graph.size)
-    end = deadline.at - min(FINISHING * graph.size, FINISHING_PART * limits.seconds)
+    end = deadline.before(min(FINISHING * graph.size, FINISHING_PART * limits.seconds))
     try:
         found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + effort.patience * limits.patience,
                         deadline=end, methods=effort.methods,
