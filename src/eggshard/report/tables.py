@@ -259,6 +259,7 @@ METHODS = {
     "cheap": "what every plan pays at least, found without a solver",
     "affordable": "choices that a cheaper plan may have; the others are left out",
     "dual": "dual ascent: nearly the linear program's bound, without a solver",
+    "once": "dual ascent among all plans that compute nothing twice",
     "shards": "the integer program in which a tensor may be computed at several places",
     "recombine": "the integer program of the choices of the best plans",
     "ring": "equal layers planned as one",

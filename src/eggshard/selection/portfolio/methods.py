@@ -56,7 +56,7 @@ def run(state: State) -> None:
         except SolverError as error:  # whatever the solver does, the plan so far stands
             state.notes.append(f"solver: {type(error).__name__}: {error}"[:300])
         if method.name != "greedy":
-            state.note("dual" if method.name == "once" else method.name)
+            state.note(method.name)
         if time.monotonic() > state.budget.deadline:
             state.notes.append(f"{method.name}: time ran out")
             return
@@ -148,11 +148,11 @@ def _ascend(state: State) -> None:
     stage, budget, best = state.stage, state.budget, state.best
     assert best is not None
     if not budget.affords(_ascent_work(stage.problem)):
-        state.notes.append(f"dual: {stage.flows} flows are too many")
+        state.notes.append(f"once: {stage.flows} flows are too many")
         return
     whole = ascend(stage.graph, stage.search, best.cost, max(budget.gap, CLOSE), budget.deadline)
     _take(state, whole.plan)
-    _raise_once(state, whole.bound)
+    _raise_once(state, whole.bound, "once")
 
 
 def _ascend_terms(state: State) -> None:
@@ -170,7 +170,7 @@ def _ascend_terms(state: State) -> None:
         state.notes.append(f"dual: bound {terms.bound:.9g} of plans of these terms that compute nothing twice")
         better = stage.search.improve(plan.chosen) if _take(state, plan) and plan is not None else None
         if terms.all_plans:
-            _raise_once(state, terms.bound)
+            _raise_once(state, terms.bound, "dual")
             return
         if better is None or plan is None or better.cost > (1 - WORTH) * plan.cost or not _take(state, better):
             return
@@ -186,11 +186,11 @@ def _take(state: State, plan: Selection | None) -> bool:
     return state.offer(plan, "dual")
 
 
-def _raise_once(state: State, bound: float) -> None:
+def _raise_once(state: State, bound: float, method: str) -> None:
     """Raise the no-recomputation bound, and that of all plans where some optimal plan computes nothing twice."""
-    state.raise_once(bound, "dual")
+    state.raise_once(bound, method)
     if state.stage.once_will_do:
-        state.raise_bound(bound, "dual")
+        state.raise_bound(bound, method)
 
 
 # -- the integer program ---------------------------------------------------------------------------------------------
