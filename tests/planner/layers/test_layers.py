@@ -93,6 +93,18 @@ def test_layers_of_different_widths_are_not_equal():
     assert shorten(b.build()) is None
 
 
+@pytest.mark.parametrize("others", [8, 80])
+def test_a_program_of_which_few_ops_are_in_equal_layers_is_planned_whole(others):
+    b = es.ProgramBuilder({"x": 2})
+    x = b.input((4, 4), "i32")
+    for _ in range(8):
+        x = b.dot(x, b.input((4, 4), "i32")) * 2
+    for n in range(others):
+        x = b.dot(x, b.input((x.shape[1], 5 + n), "i32"))
+    b.output(x)
+    assert (shorten(b.build()) is None) == (others == 80)
+
+
 def test_layers_with_different_shardings_of_weights_are_not_equal():
     b = es.ProgramBuilder({"x": 2})
     x = b.input((4, 4), "i32")
