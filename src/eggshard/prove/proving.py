@@ -51,6 +51,9 @@ CHOICES = math.ceil(40 / math.log2(MISSED))
 _WORTH = 10
 #: How often a plan is cut at fewer values, since one in between differs, before it is taken whole.
 _RECUTS = 8
+#: How many times the given time is spent on a plan of which a value in between differs: most of these are right, and
+#: cut where the plan makes something once more.
+_DOUBT = 5
 #: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
 _LEAST, _SHARE = 1e-3, 0.25
 #: So many times the given time a loop may run whose end is not known: estimates are good to within a few times.
@@ -121,6 +124,8 @@ def _proved(
                 suspects.clear()
                 return replace(proof, lemmas=rows + lemmas.number, whole=whole)
             if proof.difference is not None:
+                if deadline is not None and within is not None and not suspects:
+                    deadline = Deadline(_DOUBT * within)
                 suspects.append(proof)
                 found = proof.difference.output
                 coarser = _coarser(lemmas, part, found, deadline) if len(suspects) <= _RECUTS else None

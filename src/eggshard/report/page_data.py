@@ -11,7 +11,7 @@ from eggshard.costmodel.schedule import COMPUTE
 from eggshard.memory.prediction import memory_of
 from eggshard.plan.naming import output_names
 from eggshard.plan.reasons import packed
-from eggshard.planner.layers.layering import find_layers
+from eggshard.planner.layers.parts import find_parts
 from eggshard.report.difference import difference, figures
 from eggshard.report.explanation import decisions_of, why
 from eggshard.report.findings import findings
@@ -207,11 +207,11 @@ class PageData:
         """Per step the layer of the program that its first result is of, counted as the program has them; -1: none."""
         plan, held = self.plan, self.plan.device_program.held
         region = plan.program.region
-        layering = find_layers(region) if len(plan.steps) > 40 and held else None
-        if layering is None:
+        parts = find_parts(plan.program) if len(plan.steps) > 40 and held else None
+        if parts is None:
             return [-1] * len(plan.steps)
-        order = {layer: n for n, layer in enumerate(dict.fromkeys(n for n in layering.layer if n >= 0))}
-        maker = {v: layering.layer[i] for i, op in enumerate(region.ops) for v in op.results}
+        order = {part: n for n, part in enumerate(dict.fromkeys(n for n in parts.part if n >= 0))}
+        maker = {v: parts.part[i] for i, op in enumerate(region.ops) for v in op.results}
         labels: list[int] = []
         for step in plan.steps:
             tensors = [held[v] for v in step.results]

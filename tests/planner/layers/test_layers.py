@@ -17,8 +17,8 @@ from eggshard.costmodel import WireBytes
 from eggshard.errors import EggshardWarning
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.planner.layers import planning as layers_planning
-from eggshard.planner.layers.layering import find_layers
 from eggshard.planner.layers.lifting import Lift
+from eggshard.planner.layers.parts import find_parts
 from eggshard.planner.layers.runs import Stretch, stretches
 from eggshard.planner.layers.shortening import shorten
 from eggshard.selection.problem import Selection
@@ -64,12 +64,12 @@ def test_runs_of_a_stretch_are_of_whole_blocks():
 
 def test_forward_backward_and_updates_of_a_layer_belong_together():
     program = layered(PLAIN, random.Random(0))
-    found = find_layers(program.region)
-    assert found is not None and found.count == 8
+    found = find_parts(program)
+    assert found is not None and len(found.rows) == 1 and len(found.rows[0]) >= 6
     maker = {v: i for i, op in enumerate(program.region.ops) for v in op.results}
     apart = [
-        abs(found.layer[maker[v]] - found.layer[i]) for i, op in enumerate(program.region.ops) for v in op.operands
-        if v in maker and found.layer[i] >= 0 and found.layer[maker[v]] >= 0
+        abs(found.part[maker[v]] - found.part[i]) for i, op in enumerate(program.region.ops) for v in op.operands
+        if v in maker and found.part[i] >= 0 and found.part[maker[v]] >= 0
     ]
     assert max(apart) <= 1
 
@@ -77,7 +77,7 @@ def test_forward_backward_and_updates_of_a_layer_belong_together():
 def test_the_short_form_keeps_two_layers():
     program = layered(PLAIN, random.Random(0))
     short = shorten(program)
-    assert short is not None and short.repeats >= 6
+    assert short is not None and len(short.parts.rows[0]) >= 6
     assert len(short.program.region.ops) < 0.6 * len(program.region.ops)
     # Only the activation and its cotangent pass from layer to layer.
     assert sorted(seam.user for seam in short.seams) == [-1, -1, 0, 0, 1, 1]
@@ -156,8 +156,8 @@ def test_what_a_lifted_plan_costs_is_known_before_it_is_made(monkeypatch: pytest
     compared = []
     price = Lift.price
 
-    def both(lift: Lift, selection: Selection, copy: int) -> float | None:
-        found, made = price(lift, selection, copy), lift.lift(selection, copy)
+    def both(lift: Lift, selection: Selection, follow: tuple[int, ...]) -> float | None:
+        found, made = price(lift, selection, follow), lift.lift(selection, follow)
         compared.append((found, made and made.selection.cost))
         return found
 

@@ -203,8 +203,7 @@ class Encoder:
                         choices[out.views.group[c]].extend(
                             self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
                         )
-        for c, source in handed_to.items():
-            choices[out.views.group[c]].extend(self._handed(out, c, source))
+        self._hand(out, handed_to, choices)
         choices = [_distinct(made) for made in choices]
         widening = widen(self.graph, out, choices)
         first_root = len(choices)
@@ -289,15 +288,20 @@ class Encoder:
             self._layouts[key] = layout
         return layout
 
-    def _handed(self, out: Encoding, c: int, source: int) -> list[Choice]:
-        """Wherever some user takes the class."""
-        group = out.views.group[c]
-        made = []
-        for number, core in enumerate(list(out.placements[group])):
-            assert isinstance(core, Placement)
-            placement = out.views.from_core(c, core)
-            made.append(Choice(number, 0.0, (out.shard(source, placement),), Handed(c, source, placement)))
-        return made
+    def _hand(self, out: Encoding, handed: Mapping[int, int], choices: list[list[Choice]]) -> None:
+        """Hand classes on wherever some user takes them: at last those that are handed on as a view of what is handed.
+        """
+        known = dict.fromkeys(handed, 0)
+        while any(known[c] < len(out.placements[out.views.group[c]]) for c in handed):
+            for c, source in handed.items():
+                group = out.views.group[c]
+                first, known[c] = known[c], len(out.placements[group])
+                for number in range(first, known[c]):
+                    core = out.placements[group][number]
+                    assert isinstance(core, Placement)
+                    placement = out.views.from_core(c, core)
+                    taken = out.shard(source, placement)
+                    choices[group].append(Choice(number, 0.0, (taken,), Handed(c, source, placement)))
 
     def _projections(self, out: Encoding, c: int, n: int, node: ENode) -> list[Choice]:
         (source,), i = node.children, node.attributes["index"]

@@ -7,6 +7,8 @@ layers backwards. Data flow between the ops says which of their blocks belong to
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +17,19 @@ from eggshard.planner.layers.runs import Run, Stretch, stretches
 from eggshard.program.program import Region
 
 #: The least number of layers for planning by layers (`python -m bench layers`).
-LEAST = 5
+LEAST = 4
 #: The most blocks by which a run may differ from the number of layers, since the first and the last may differ.
 SLACK = 2
 #: The most ops that may use an input for it to belong to their layer.
 FEW = 16
 #: The number of blocks of a run that are examined to find where blocks begin.
 SAMPLE = 8
+#: The part of all ops below which nothing is told from a stretch of them.
+LITTLE = 0.01
+#: The number of equal layers of a row that are kept in the short form.
+KEPT = 2
+#: The number of ways of seeing layers that are compared, of which one may see two layers as one, or a part of each.
+WAYS = 4
 
 #: Where an op stands in its layer: the run, and its number in a block of that.
 Place = tuple[int, int]
@@ -40,50 +48,18 @@ class Layering:
         return len(self.at)
 
 
-def find_layers(region: Region) -> Layering | None:
-    """The layers of a region; None where too little of it repeats."""
-    kinds: dict[object, int] = {}
-    types = region.types
-    ids = [
-        kinds.setdefault((op.name, op.attributes, op.regions, op.shardings, tuple([types[v] for v in op.operands]),
-                          tuple([types[v] for v in op.results])), len(kinds))
-        for op in region.ops
-    ]
-    found = _of_one_count(stretches(ids, LEAST))
-    if not found:
-        return None
-    search = _Layers(region)
-    added: list[Stretch] = []
-    while len(added) < len(found):
-        # The one that has most to do with those before it: their layers say which its own are.
-        stretch = max((s for s in found if s not in added), key=lambda s: (search.links(s), s.stop - s.start, -s.start))
-        added.append(stretch)
-        # Where runs are cut may have to change for the new one, before others come to agree with what is wrong.
-        for known in (stretch, *added):
-            search.add(known)
-    return search.result()
-
-
-def _of_one_count(found: list[Stretch]) -> list[Stretch]:
-    """Disjoint stretches of about as many blocks each, those that cover most ops; the most blocks."""
-    best: list[Stretch] = []
-    most = 0
-    for count in sorted({(s.stop - s.start) // s.period for s in found}):
-        chosen: list[Stretch] = []
-        for s in found:
-            apart = all(s.stop <= other.start or other.stop <= s.start for other in chosen)
-            if apart and abs((s.stop - s.start) // s.period - count) <= SLACK:
-                chosen.append(s)
-        covered = sum(s.stop - s.start for s in chosen)
-        if covered >= most:
-            best, most = chosen, covered
-    return best
-
-
-class _Layers:
-    """Runs put into layers one after the other."""
+class LayerSearch:
+    """Looks for layers in a region. exact: per op a number, equal for equal ops."""
 
     def __init__(self, region: Region):
+        types = region.types
+        signatures = [
+            (op.name, tuple([types[v] for v in op.operands]), tuple([types[v] for v in op.results]))
+            for op in region.ops
+        ]
+        self.alike = _numbered(signatures)
+        self.exact = _numbered(
+            [(kind, op.attributes, op.regions, op.shardings) for kind, op in zip(self.alike, region.ops, strict=True)])
         maker = {v: i for i, op in enumerate(region.ops) for v in op.results}
         users: dict[int, list[int]] = {}
         for i, op in enumerate(region.ops):
@@ -92,10 +68,72 @@ class _Layers:
         # What takes one weight belongs to one layer; a value is one however many ops of another layer take it.
         edges = [pair for v, found in users.items() if v in maker or len(found) <= FEW
                  for pair in itertools.pairwise([maker[v], *found] if v in maker else found)]
-        self.size = len(region.ops)
         self.edges = np.array(edges, np.int64).reshape(-1, 2)
-        self.known = np.zeros(self.size, bool)
-        self.layer = np.zeros(self.size, np.int64)
+
+    def layerings(self, taken: np.ndarray) -> list[Layering]:
+        """Ways of seeing layers in the ops that are not taken, of different numbers of them.
+
+        Ops are compared by names and types alone. What differs between layers in anything else, as slices of one array
+        at several places do, is of none.
+        """
+        kinds = np.where(taken, -1 - np.arange(len(taken)), self.alike)
+        return [self._layering(found) for found in _by_count(stretches(kinds.tolist(), LEAST), len(kinds))]
+
+    def _layering(self, found: list[Stretch]) -> Layering:
+        search = _Layers(self.edges, len(self.exact))
+        added: list[Stretch] = []
+        while len(added) < len(found):
+            # The one that has most to do with those before it: their layers say which its own are.
+            stretch = max((s for s in found if s not in added),
+                          key=lambda s: (search.links(s), s.stop - s.start, -s.start))
+            added.append(stretch)
+            # Where runs are cut may have to change for the new one, before others come to agree with what is wrong.
+            for known in (stretch, *added):
+                search.add(known)
+        return search.result(self.exact)
+
+
+def _numbered(kinds: Sequence[Hashable]) -> list[int]:
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+
+
+def _by_count(found: list[Stretch], size: int) -> list[list[Stretch]]:
+    """Disjoint stretches of about as many blocks each: those first of which the most ops are not kept."""
+    found = [s for s in found if s.stop - s.start >= LITTLE * size]
+    ways: dict[tuple[Stretch, ...], tuple[float, int]] = {}
+    for count in sorted({_blocks(s) for s in found}):
+        chosen: list[Stretch] = []
+        for s in found:
+            # What repeats with a period repeats with twice that.
+            s = s._replace(period=s.period * max(1, round(_blocks(s) / count)))
+            if abs(_blocks(s) - count) <= SLACK:
+                rest = _beside(s, chosen)
+                if _blocks(rest) >= max(LEAST, count - SLACK):
+                    chosen.append(rest)
+        ways[tuple(chosen)] = sum(s.stop - s.start - KEPT * s.period for s in chosen), count
+    return [list(way) for way in sorted(ways, key=ways.__getitem__, reverse=True)[:WAYS]]
+
+
+def _beside(s: Stretch, others: Sequence[Stretch]) -> Stretch:
+    """The longest part of a stretch that has nothing of others, which repeat as it does where one ends."""
+    inside = sorted((o.start, o.stop) for o in others if o.start < s.stop and s.start < o.stop)
+    gaps = zip([s.start, *(stop for _, stop in inside)], [*(start for start, _ in inside), s.stop], strict=True)
+    start, stop = max(gaps, key=lambda gap: gap[1] - gap[0])
+    return Stretch(start, stop, s.period)
+
+
+def _blocks(s: Stretch) -> int:
+    return (s.stop - s.start) // s.period
+
+
+class _Layers:
+    """Runs put into layers one after the other."""
+
+    def __init__(self, edges: np.ndarray, size: int):
+        self.size, self.edges = size, edges
+        self.known = np.zeros(size, bool)
+        self.layer = np.zeros(size, np.int64)
         self.runs: dict[Stretch, tuple[Run, np.ndarray]] = {}
 
     def links(self, stretch: Stretch) -> int:
@@ -137,18 +175,36 @@ class _Layers:
         self.known[run.start : run.stop] = True
         self.layer[run.start : run.stop] = np.repeat(numbers, run.period)
 
-    def result(self) -> Layering:
-        first = min(int(numbers.min()) for _, numbers in self.runs.values())
-        count = 1 + max(int(numbers.max()) for _, numbers in self.runs.values()) - first
+    def result(self, exact: Sequence[int]) -> Layering:
+        """The layers that most ops are in, of the runs that go through all of these.
+
+        Of places at which no op is equal in most layers, ops are of none.
+        """
+        first, last = self._span()
         layer, place = [-1] * self.size, [(-1, -1)] * self.size
-        at: list[dict[Place, int]] = [{} for _ in range(count)]
+        at: list[dict[Place, int]] = [{} for _ in range(first, last + 1)]
         for r, (run, numbers) in enumerate(self.runs.values()):
-            for block, number in enumerate((numbers - first).tolist()):
-                for k in range(run.period):
-                    op = run.start + block * run.period + k
-                    layer[op], place[op] = number, (r, k)
-                    at[number][r, k] = op
+            if not numbers.min() <= first <= last <= numbers.max():
+                continue
+            blocks = [(block, n - first) for block, n in enumerate(numbers.tolist()) if first <= n <= last]
+            for k in range(run.period):
+                ops = [(run.start + block * run.period + k, n) for block, n in blocks]
+                if 2 * Counter(exact[i] for i, _ in ops).most_common(1)[0][1] <= len(ops):
+                    continue
+                for op, n in ops:
+                    layer[op], place[op] = n, (r, k)
+                    at[n][r, k] = op
         return Layering(layer, place, at)
+
+    def _span(self) -> tuple[int, int]:
+        """The first and the last of the layers of which the most ops are not kept."""
+        spans = [(int(numbers.min()), int(numbers.max()), run.period) for run, numbers in self.runs.values()]
+
+        def spared(span: tuple[int, int]) -> int:
+            first, last = span
+            return (last + 1 - first - KEPT) * sum(period for a, b, period in spans if a <= first and last <= b)
+
+        return max(((a, b) for a, _, _ in spans for _, b, _ in spans if a <= b), key=lambda span: (spared(span), span))
 
 
 def _commonest(values: np.ndarray) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Lifting of a short program's plan to the whole program: every layer does what one of its copies does.
+"""Lifting of a short program's plan to the whole program: the parts of a row all do what one of its copies does.
 
 The result is a graph, a problem and a selection of the whole program that contain only what was chosen, so that prices
 are exact and the decoder emits it like any other.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,14 +19,17 @@ from eggshard.egraph.graph import EClass, EGraph, ENode
 from eggshard.planner.derivation import derived
 from eggshard.planner.encoding.encode import Computed, Delivered, Encoding, Handed
 from eggshard.planner.encoding.views import Order, Views
+from eggshard.planner.layers.layering import KEPT
 from eggshard.planner.layers.shortening import Short
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
 from eggshard.reshard.routes import Router
+from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Problem, Selection
+from eggshard.selection.search.greedy import tree_costs
 from eggshard.selection.verify import complete
 
-#: A class of the short program's graph, in one of the equal layers (0 the first); -1 for what layers share.
+#: A class of the short program's graph, in one of the equal parts; -1 for what is of none.
 Instance = tuple[int, int]
 
 
@@ -80,46 +84,67 @@ class Lifted:
 
 
 class Lift:
-    """Lifts selections of one short program; all equal layers then do as one of its copies."""
+    """Lifts selections of one short program. follow: per row the copy that all of its parts follow."""
 
     def __init__(self, short: Short, graph: EGraph, encoding: Encoding, copies: Sequence[int],
                  tables: Router, roots: Sequence[tuple[int, Sequence[Placement]]]):
         self.short, self.graph, self.encoding, self.copies, self.tables = short, graph, encoding, copies, tables
         self.roots = roots
         groups = encoding.views.group
-        #: Whether no view mixes what layers share with what they do not.
+        #: Whether no view mixes what parts share with what they do not.
         self._apart = all(copies[c] == copies[groups[c]] for c in range(len(groups)))
         self.whole = short.whole.region
         self._kept = list(short.values)
         self._input_number = {v: i for i, v in enumerate(self.whole.inputs)}
-        self._made = {v: (short.layering.layer[i] - short.first, i, k)
-                          for i, op in enumerate(self.whole.ops) for k, v in enumerate(op.results)}
+        parts = short.parts
+        self._row = [r for r, row in enumerate(parts.rows) for _ in row]
+        self._made = {v: (parts.part[i], i, k) for i, op in enumerate(self.whole.ops) for k, v in enumerate(op.results)}
 
-    def lift(self, selection: Selection, copy: int) -> Lifted | None:
-        """The whole program's plan; None where views mix what layers share with what they do not."""
-        return _Lifting(self, selection, copy).result() if self._apart else None
+    @cached_property
+    def _alone(self) -> list[np.ndarray]:
+        return tree_costs(Graph(self.encoding.problem)).choice
 
-    def price(self, selection: Selection, copy: int) -> float | None:
+    def alone(self, cls: int, placement: int) -> int | None:
+        """The choice by which a class is cheapest at a placement alone; None where it can't be had there.
+
+        So is made what only parts take that are left out, which no plan of the short program has.
+        """
+        outs = [choice.out for choice in self.encoding.problem.choices[cls]]
+        costs = self._alone[cls] + self.table(cls)[outs, placement]
+        return int(costs.argmin()) if costs.min(initial=math.inf) < math.inf else None
+
+    def lift(self, selection: Selection, follow: Sequence[int]) -> Lifted | None:
+        """The whole program's plan; None where views mix what parts share with what they do not."""
+        if not self._apart:
+            return None
+        priced = _Pricing(self, selection, follow)
+        return None if priced.total() is None else _Lifting(self, selection, priced.chosen, follow).result()
+
+    def price(self, selection: Selection, follow: Sequence[int]) -> float | None:
         """What `lift`'s plan costs, found without making it; None where there is none.
 
         (Where cheapest sources run in a cycle, the plan takes others, and costs more.)
         """
-        return _Pricing(self, selection, copy).total() if self._apart else None
+        return _Pricing(self, selection, follow).total() if self._apart else None
 
-    def stand_in(self, v: int, copy: int) -> int:
-        """The value of the whole program, in the copy, that ``v`` is planned as."""
-        layer, i, k = self._made.get(v, (-1, -1, -1))
-        if not 0 <= layer < self.short.repeats:
+    def stand_in(self, v: int, follow: Sequence[int]) -> int:
+        """The value of the whole program, in the copy followed, that ``v`` is planned as."""
+        part, i, k = self._made.get(v, (-1, -1, -1))
+        if part < 0:
             return v
-        layering = self.short.layering
-        return self.whole.ops[layering.at[self.short.first + copy][layering.place[i]]].results[k]
+        parts = self.short.parts
+        return self.whole.ops[parts.at[self.short.part(follow[self._row[part]])][parts.place[i]]].results[k]
 
-    def instance(self, cls: int, layer: int) -> Instance:
-        """A class in a layer. What layers share may be computed by way of one of them; any will do."""
-        return cls, max(layer, 0) if self.copies[cls] >= 0 else -1
+    def instance(self, cls: int, part: int) -> Instance:
+        """A class in a part. What parts share may be computed by way of one of them; any will do."""
+        copy = self.copies[cls]
+        if copy < 0:
+            return cls, -1
+        row = self.short.row(copy)
+        return cls, part if part in row else row.start
 
-    def outputs(self, selection: Selection, copy: int) -> list[Placement]:
-        """Where the whole program's outputs lie: of the layers left out as in the copy."""
+    def outputs(self, selection: Selection, follow: Sequence[int]) -> list[Placement]:
+        """Where the whole program's outputs lie: of the parts left out as in the copy."""
         short = self.short
         chosen: dict[int, list[Placement]] = {}
         for v, (_, options), root in zip(
@@ -128,7 +153,7 @@ class Lift:
             placement = options[0]
             if len(options) > 1:
                 if root[0] not in selection.chosen:
-                    continue  # of the other copy
+                    continue  # of another copy
                 tag = self.encoding.problem.choices[root[0]][selection.chosen[root[0]][0]].tag
                 assert isinstance(tag, Delivered) and isinstance(tag.placement, Placement)
                 placement = tag.placement
@@ -136,21 +161,20 @@ class Lift:
         found = []
         seen: Counter[int] = Counter()
         for v in self.whole.outputs:
-            stands = short.values[self.stand_in(v, copy)]
+            stands = short.values[self.stand_in(v, follow)]
             found.append(chosen[stands][seen[v]])
             seen[v] += 1
         return found
 
-    def value(self, v: int, copy: int) -> Instance:
-        """The class of a value of the whole program, and in which equal layer (or -1)."""
-        layer, _, _ = self._made.get(v, (-1, -1, -1))
-        cls = self.graph.values[self.short.cut_value(self.short.values[self.stand_in(v, copy)])]
-        return cls, layer if 0 <= layer < self.short.repeats else -1
+    def value(self, v: int, follow: Sequence[int]) -> Instance:
+        """The class of a value of the whole program, and in which equal part (or -1)."""
+        cls = self.graph.values[self.short.cut_value(self.short.values[self.stand_in(v, follow)])]
+        return cls, self._made.get(v, (-1, -1, -1))[0]
 
-    def handed(self, index: int, layer: int, copy: int) -> Instance:
-        """The class that a further input of the short program stands for, where an equal layer (or -1) takes it."""
+    def handed(self, index: int, part: int, follow: Sequence[int]) -> Instance:
+        """The class that a further input of the short program stands for, where an equal part (or -1) takes it."""
         seam = self.short.seams[index - len(self.short.program.region.inputs)]
-        return self.value(seam.value if seam.user < 0 else self.short.operand(seam.port, layer), copy)
+        return self.value(seam.value if seam.user < 0 else self.short.operand(seam.port, part), follow)
 
     def input_index(self, tag: Handed) -> int:
         """The number of the further input that stands for a class taken from elsewhere."""
@@ -170,19 +194,21 @@ class Lift:
         found = self.tables.table(encoding.views.core_type(cls), listed)  # type: ignore[arg-type]
         return found
 
-    def input(self, index: int, layer: int) -> int:
-        """The number of the whole program's input that an input of the short one is in an equal layer (or -1)."""
+    def input(self, index: int, part: int) -> int:
+        """The number of the whole program's input that an input of the short one is in an equal part (or -1)."""
         copy, port = self.short.own[index]
-        return self._input_number[self._kept[index] if copy < 0 else self.short.operand(port, layer)]
+        return self._input_number[self._kept[index] if copy < 0 else self.short.operand(port, part)]
 
 
 class _Lifting:
-    """One plan being lifted."""
+    """One plan being lifted. chosen: the selection's choices, and of what it does not have."""
 
-    def __init__(self, lift: Lift, selection: Selection, copy: int):
-        self.lift, self.copy = lift, copy
+    def __init__(
+        self, lift: Lift, selection: Selection, chosen: Mapping[int, tuple[int, ...]], follow: Sequence[int]
+    ):
+        self.lift, self.follow = lift, follow
         self.graph, self.encoding = lift.graph, lift.encoding
-        self.selection, self.chosen = selection, selection.chosen
+        self.selection, self.chosen = selection, chosen
         self.number: dict[Instance, int] = {}
         self.classes: list[EClass] = []
         self.groups: list[int] = []
@@ -193,18 +219,18 @@ class _Lifting:
 
     def result(self) -> Lifted | None:
         roots, needs = [], []
-        for v, placement in zip(self.lift.whole.outputs, self.lift.outputs(self.selection, self.copy), strict=True):
-            cls, layer = self.lift.value(v, self.copy)
-            roots.append((self._id(cls, layer), [placement]))
-            needs.append(self._need(self.encoding.need(cls, placement), layer))
+        for v, placement in zip(self.lift.whole.outputs, self.lift.outputs(self.selection, self.follow), strict=True):
+            cls, part = self.lift.value(v, self.follow)
+            roots.append((self._id(cls, part), [placement]))
+            needs.append(self._need(self.encoding.need(cls, placement), part))
         while self.waiting:
             self._group(*self.waiting.pop())
         encoding, views = self.encoding, self.encoding.views
-        whole = [self.number.get(self.lift.instance(*self.lift.value(v, self.copy)), -1)
-                 if self.lift.stand_in(v, self.copy) in self.lift.short.values else -1
+        whole = [self.number.get(self.lift.instance(*self.lift.value(v, self.follow)), -1)
+                 if self.lift.stand_in(v, self.follow) in self.lift.short.values else -1
                  for v in range(len(self.lift.whole.types))]
         graph = EGraph(self.classes, whole, self.graph.report)
-        groups = [self.number[views.group[c], layer] for c, layer in self.number]
+        groups = [self.number[views.group[c], part] for c, part in self.number]
         instances = list(self.number)
         placements = [encoding.placements[c] for c, _ in instances]
         index = [encoding.index[c] for c, _ in instances]
@@ -216,9 +242,9 @@ class _Lifting:
         lifted = Encoding(Views(graph, groups, self.orders), problem, placements, index)
         return None if found is None else Lifted(graph, lifted, found, roots, [c for c, _ in instances], self.selection)
 
-    def _id(self, cls: int, layer: int) -> int:
-        """The number of a class in an equal layer; -1 for one that needs nothing of a layer."""
-        key = self.lift.instance(cls, layer)
+    def _id(self, cls: int, part: int) -> int:
+        """The number of a class in an equal part; -1 for one that needs nothing of a part."""
+        key = self.lift.instance(cls, part)
         found = self.number.get(key)
         if found is None:
             found = self.number[key] = len(self.classes)
@@ -226,40 +252,40 @@ class _Lifting:
             self.classes.append(EClass(eclass.types, [], eclass.is_tuple))
             self.choices.append([])
             self.orders.append(self.encoding.views.order[cls])
-            self._id(self.encoding.views.group[cls], layer)
+            self._id(self.encoding.views.group[cls], part)
         return found
 
-    def _need(self, shard: tuple[int, int], layer: int) -> tuple[int, int]:
-        """A shard of an equal layer, whose group is to be computed."""
+    def _need(self, shard: tuple[int, int], part: int) -> tuple[int, int]:
+        """A shard of an equal part, whose group is to be computed."""
         group, placement = shard
-        number = self._id(group, layer)
+        number = self._id(group, part)
         if number not in self.made:
             self.made.add(number)
-            self.waiting.append(self.lift.instance(group, layer))
+            self.waiting.append(self.lift.instance(group, part))
         return number, placement
 
-    def _group(self, group: int, layer: int) -> None:
-        """The chosen choices of a group in an equal layer."""
-        number = self._id(group, layer)
+    def _group(self, group: int, part: int) -> None:
+        """The chosen choices of a group in an equal part."""
+        number = self._id(group, part)
         problem = self.encoding.problem
         for i in self.chosen.get(group, ()):
             choice = problem.choices[group][i]
             tag = choice.tag
             if isinstance(tag, Handed):
-                source, there = self.lift.handed(self.lift.input_index(tag), layer, self.copy)
+                source, there = self.lift.handed(self.lift.input_index(tag), part, self.follow)
                 need = self._need(self.encoding.shard(source, tag.placement), there)
-                made = Handed(self._id(tag.cls, layer), self._id(source, there), tag.placement)
+                made = Handed(self._id(tag.cls, part), self._id(source, there), tag.placement)
                 self.choices[number].append(choice._replace(needs=(need,), tag=made))
                 continue
             assert isinstance(tag, Computed)
             node = self.graph.classes[tag.cls].nodes[tag.node]
-            cls = self._id(tag.cls, layer)
+            cls = self._id(tag.cls, part)
             attributes = node.attributes
             if node.op == "input":
-                attributes = Attributes(index=self.lift.input(attributes["index"], layer))
-            children = tuple([self._id(child, layer) for child in node.children])
+                attributes = Attributes(index=self.lift.input(attributes["index"], part))
+            children = tuple([self._id(child, part) for child in node.children])
             self.classes[cls].nodes.append(ENode(node.op, attributes, node.regions, children, node.rules))
-            needs = tuple([self._need(need, layer) for need in choice.needs])
+            needs = tuple([self._need(need, part) for need in choice.needs])
             computed = Computed(cls, len(self.classes[cls].nodes) - 1, tag.strategy)
             self.choices[number].append(choice._replace(needs=needs, tag=computed))
 
@@ -267,8 +293,10 @@ class _Lifting:
 class _Pricing:
     """What one plan costs, lifted: walked from the outputs, as `selection.verify.complete` does."""
 
-    def __init__(self, lift: Lift, selection: Selection, copy: int):
-        self.lift, self.selection, self.copy = lift, selection, copy
+    def __init__(self, lift: Lift, selection: Selection, follow: Sequence[int]):
+        self.lift, self.selection, self.follow = lift, selection, follow
+        #: The selection's choices, and how what it does not have is made.
+        self.chosen = dict(selection.chosen)
         #: Per shard of the short program what delivers it, found when first asked for.
         self.ways: dict[tuple[int, int], _Way | None] = {}
 
@@ -279,13 +307,13 @@ class _Pricing:
         converted: list[float] = []
         made: set[tuple[int, int, int]] = set()
         stack: list[tuple[tuple[int, int], int]] = []
-        for v, placement in zip(lift.whole.outputs, lift.outputs(self.selection, self.copy), strict=True):
-            cls, layer = lift.value(v, self.copy)
+        for v, placement in zip(lift.whole.outputs, lift.outputs(self.selection, self.follow), strict=True):
+            cls, part = lift.value(v, self.follow)
             need = encoding.need(cls, placement)
-            stack.append((need, lift.instance(need[0], layer)[1]))
+            stack.append((need, lift.instance(need[0], part)[1]))
         seen = set(stack)
         while stack:
-            need, layer = stack.pop()
+            need, part = stack.pop()
             if need not in ways:
                 ways[need] = self._way(*need)
             way = ways[need]
@@ -293,29 +321,34 @@ class _Pricing:
                 return None
             if way.conversion is not None:
                 converted.append(way.conversion)
-            if (need[0], way.out, layer) in made:
+            if (need[0], way.out, part) in made:
                 continue
-            made.add((need[0], way.out, layer))
+            made.add((need[0], way.out, part))
             computed.append(way.choice.cost)
-            for taken in self._taken(way, layer):
+            for taken in self._taken(way, part):
                 if taken not in seen:
                     seen.add(taken)
                     stack.append(taken)
         return math.fsum(computed) + math.fsum(converted)
 
-    def _taken(self, way: _Way, layer: int) -> list[tuple[tuple[int, int], int]]:
+    def _taken(self, way: _Way, part: int) -> list[tuple[tuple[int, int], int]]:
         tag = way.choice.tag
         if not isinstance(tag, Handed):
-            return [(need, layer if own else self.lift.instance(need[0], layer)[1])
+            return [(need, part if own else self.lift.instance(need[0], part)[1])
                     for need, own in zip(way.choice.needs, way.own, strict=True)]
-        source, there = self.lift.handed(self.lift.input_index(tag), layer, self.copy)
+        source, there = self.lift.handed(self.lift.input_index(tag), part, self.follow)
         need = self.lift.encoding.shard(source, tag.placement)
         return [(need, self.lift.instance(need[0], there)[1])]
 
     def _way(self, group: int, placement: int) -> _Way | None:
-        """The cheapest chosen source of a shard, of which every layer has the same."""
+        """The cheapest chosen source of a shard, of which every part has the same."""
         best: dict[int, Choice] = {}
-        for i in self.selection.chosen.get(group, ()):
+        if group not in self.chosen:
+            alone = self.lift.alone(group, placement)
+            if alone is None:
+                return None
+            self.chosen[group] = (alone,)
+        for i in self.chosen[group]:
             choice = self.lift.encoding.problem.choices[group][i]
             if choice.out not in best or choice.cost < best[choice.out].cost:
                 best[choice.out] = choice
@@ -324,13 +357,14 @@ class _Pricing:
         if source is None or not table[source, placement] < math.inf:
             return None
         choice, copies = best[source], self.lift.copies
-        own = [copies[group] >= 0 and copies[c] >= 0 for c, _ in choice.needs]
+        own = [copies[group] >= 0 and copies[c] >= 0 and copies[c] // KEPT == copies[group] // KEPT
+               for c, _ in choice.needs]
         return _Way(source, choice, None if source == placement else float(table[source, placement]), own)
 
 
 class _Way(NamedTuple):
     """The placement at which a class is made for a shard, by which choice, and the conversion's price, if there is one;
-    which needs are of the same layer.
+    which needs are of the same part.
     """
 
     out: int

@@ -13,18 +13,19 @@ from eggshard.planner.baseline import baseline_program
 from eggshard.planner.encoding.encode import Encoder, Encoding
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.hints import Hints
+from eggshard.planner.layers.halos import looks_across_layers
+from eggshard.planner.layers.layering import KEPT
 from eggshard.planner.layers.lifting import Lift, Lifted, copies_of
 from eggshard.planner.layers.ring import Ring
-from eggshard.planner.layers.shortening import KEPT, Short, shorten
+from eggshard.planner.layers.shortening import Short, shorten
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import decode, extracted, saturated, schedule
 from eggshard.planner.progress import timed
 from eggshard.planner.repricing.buckets import NOT_BOUNDED, prices_to_begin, weighted_sums
-from eggshard.planner.rows import looks_at_neighbours, reaching
+from eggshard.planner.rows import looks_at_neighbours
 from eggshard.planner.state import Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
-from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding
 from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Extraction, Problem, Selection
@@ -36,15 +37,6 @@ from eggshard.worker import begun
 MANY_OPS = 400
 #: Relative gap at which raising the bound stops.
 CLOSE = 1e-2
-
-
-def look_across_shards(region: Region, shardings: Sequence[Sharding | None]) -> bool:
-    """Whether one of the dimensions that ops look along is sharded."""
-    for v, row in reaching(region):
-        sharding = shardings[v]
-        if sharding is not None and any(r and d.axes for r, d in zip(row, sharding.dims, strict=True)):
-            return True
-    return False
 
 
 def handed(short: Short, graph: EGraph) -> dict[int, int]:
@@ -94,10 +86,8 @@ def plan_by_layers(task: Task, part: Callable[[], float]) -> Layered | None:
     small = OpPlans(small_context, Hints(small_context), plans.bodies)
     # Two processes at work, and this one meanwhile at what needs neither.
     hinted = begun(lambda: small.hints.used)
-    if looks_at_neighbours(short.program.region) and look_across_shards(
-        short.program.region, timed(clock, "propagate", hinted)
-    ):
-        return None  # layers share exchanges of halos
+    if looks_at_neighbours(short.region) and looks_across_layers(short, timed(clock, "propagate", hinted)):
+        return None
     saturating = begun(lambda: saturated(context, short.region, task.rules))
     hints = timed(clock, "propagate", hinted)
     timed(clock, "price", lambda: small.price_ahead(short.program.region))
@@ -157,13 +147,19 @@ def _planned(
     note, unit = weighted_sums(pricer)
     weighing = Weighing(
         graph, encoding, lifted.source, router, pricer, [_followed(lifted, c) for c in lifted.graph.values],
-        f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
-        f"of them{note and '; ' + note}", unit=unit,
+        f"priced in the program of {KEPT} layers that stand for {_counted(short)} equal ones, each of which does as "
+        f"one of them{note and '; ' + note}", unit=unit,
         followed=frozenset(o.cls for s in steps.steps for o in s.origins if not o.problem))
     search = replace(made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
                      capped=encoding.capped, shared=True)
     dearer = found.alike and pricer.total(plain) < extraction.selection.cost * (1 - 1e-9)
     return Layered(replace(made, steps=steps, search=search, reasons=weighing.reasons), found.alike, dearer)
+
+
+def _counted(short: Short) -> str:
+    """How many equal layers there are in each row."""
+    *some, last = [str(len(row)) for row in short.parts.rows]
+    return f"{', '.join(some)} and {last}" if some else last
 
 
 def _following(steps: StepPlan, lifted: Lifted) -> StepPlan:
@@ -179,10 +175,10 @@ def _followed(lifted: Lifted, c: int) -> int:
 
 
 class _Best(NamedTuple):
-    """A selection of the short program, the copy that all layers follow, and what that costs."""
+    """A selection of the short program, the copies that the layers of each row follow, and what that costs."""
 
     selection: Selection
-    copy: int
+    follow: tuple[int, ...]
     cost: float
 
 
@@ -204,9 +200,9 @@ def extract_layers(
     best, bound = _by_ring(lift, first, deadline)
     ring: LayeredPlan | None = None
     if start is not None and first is not None and best is not None:
-        lifted = lift.lift(best.selection, best.copy)
+        lifted = lift.lift(best.selection, best.follow)
         # What the layers cost less in the whole program they cost less in the short one.
-        if lifted is not None and start.cost - KEPT * (first.cost - best.cost) / short.repeats <= baseline:
+        if lifted is not None and start.cost - (first.cost - best.cost) * short.parts.kept() <= baseline:
             note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
             made = Extraction(start, 0.0, "ring", time.monotonic() - began, (note,))
             ring = LayeredPlan(lifted, made, bound, start.cost <= baseline)
@@ -217,22 +213,35 @@ def extract_layers(
     if ring is not None and best is not None and (whole is None or best.cost <= whole.cost):
         return ring
     best, bound = _by_ring(lift, whole, deadline)
-    lifted = best and lift.lift(best.selection, best.copy)
+    lifted = best and lift.lift(best.selection, best.follow)
     return None if lifted is None else LayeredPlan(lifted, found, bound)
 
 
 def _priced(lift: Lift, selection: Selection) -> _Best | None:
-    """The cheapest copy for the layers to follow; None where they can follow none."""
-    prices = ((lift.price(selection, copy), copy) for copy in range(KEPT))
-    found = [_Best(selection, copy, price) for price, copy in prices if price is not None]
-    return min(found, key=lambda best: best.cost, default=None)
+    """The cheapest copies for the layers to follow, one row after the other; None where they can follow none."""
+    best: _Best | None = None
+    tried = lift.short.follows()
+    for follow in tried:
+        cost = lift.price(selection, follow)
+        if cost is not None and (best is None or cost < best.cost):
+            best = _Best(selection, follow, cost)
+    if best is None or len(best.follow) == 1:
+        return best
+    for row in range(len(best.follow)):
+        for other in lift.short.follows():
+            follow = (*best.follow[:row], other[row], *best.follow[row + 1 :])
+            cost = lift.price(selection, follow) if follow not in tried else None
+            tried.append(follow)
+            if cost is not None and cost < best.cost:
+                best = _Best(selection, follow, cost)
+    return best
 
 
 def _by_ring(lift: Lift, best: _Best | None, deadline: float) -> tuple[_Best | None, float]:
     """A better plan by the terms of one, if the ring of the layer gives it, and the bound of such plans."""
     if best is None or best.cost <= 0 or time.monotonic() > deadline:
         return best, 0.0
-    found = Ring(lift, best.copy).plan(best.selection, best.cost, CLOSE, deadline)
+    found = Ring(lift, best.follow).plan(best.selection, best.cost, CLOSE, deadline)
     if found.selection is not None:
-        best = _Best(found.selection, best.copy, found.cost)
+        best = _Best(found.selection, best.follow, found.cost)
     return best, found.bound

@@ -35,7 +35,7 @@ CHECK, STEADY, ADAPT = 2, 1e-3, 4
 
 
 class RingPlan(NamedTuple):
-    """What one copy's layer does in a plan, None if none was found; its cost, and a bound, of all layers."""
+    """What a layer of each row does in a plan, None if none was found; its cost, and a bound, of all layers."""
 
     selection: Selection | None
     cost: float
@@ -43,29 +43,31 @@ class RingPlan(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A group that stands for what a layer takes of another one, and the group that this delivers.
+    """A group that stands for what a layer takes of another one of its row, and the group that this delivers.
 
-    last: the layers of which no layer takes it. beginnings: per layer to which no layer delivers what it takes in place
-    of it, a shard per choice of ``taken``; endings: per layer of ``last`` the group beside the layers that takes its
-    output, and at which placement each of that group's choices does; None for none.
+    repeats: the number of layers in the row. last: the layers of which no layer takes it. beginnings: per layer to
+    which no layer delivers what it takes in place of it, a shard per choice of ``taken``; endings: per layer of
+    ``last`` the group beside the layers that takes its output, and at which placement each of that group's choices
+    does; None for none.
     """
 
     taken: int
     delivered: int
+    repeats: int
     last: list[int]
     beginnings: list[dict[int, tuple[int, int]]]
     endings: list[tuple[int, dict[int, int]] | None]
 
 
 class Ring:
-    """The ring of one copy's layer; costs are of all layers.
+    """The rings of the layers that those of each row follow; costs are of all layers.
 
     problem: choices and classes keep the encoding's numbers; what other copies compute has no choices.
     """
 
-    def __init__(self, lift: Lift, copy: int) -> None:
+    def __init__(self, lift: Lift, follow: Sequence[int]) -> None:
         self.lift, self.short = lift, lift.short
-        self.copy = copy
+        self.follow = follow
         self.links: dict[tuple[int, int], Link] = {}
         encoding = lift.encoding
         of_group = copies_of_groups(len(encoding.problem.choices), lift.copies, encoding.views.group)
@@ -73,13 +75,13 @@ class Ring:
         #: What is taken beside the layers of a layer's group: (choice there, placement), by taking group.
         self._leaving: dict[Instance, dict[int, dict[int, int]]] = {}
         self.choices = [
-            [] if of_group[c] not in (-1, copy) else [
+            [] if of_group[c] not in (-1, *follow) else [
                 self._choice(c, i, s, of_group[c]) for i, s in enumerate(choices)]
             for c, choices in enumerate(encoding.problem.choices)
         ]
         self._find_endings()
         conversions = [
-            lift.table(c) * (self.short.repeats if of_group[c] >= 0 else 1) for c in range(len(self.choices))]
+            lift.table(c) * self._repeats(of_group[c]) for c in range(len(self.choices))]
         open_ = self._without_links()
         alive, _ = derived(
             (c, {a for a, _ in choice.needs}) for c, some in enumerate(open_) for choice in some
@@ -107,7 +109,7 @@ class Ring:
             late = time.monotonic() > deadline
             if bound < (1 - gap) * cost and (late or rise <= STEADY * part):
                 found = self._decoded(dual, ends, opened)
-                price = None if found is None else self.lift.price(found, self.copy)
+                price = None if found is None else self.lift.price(found, self.follow)
                 if price is not None and price < cost:
                     best, cost = found, price
             if late or bound >= (1 - gap) * cost:
@@ -143,27 +145,32 @@ class Ring:
         """A choice, what it costs in all layers, with what it takes of another layer taken of the same."""
         tag = choice.tag
         if not isinstance(tag, Handed):
-            return choice._replace(cost=choice.cost * self.short.repeats) if copy >= 0 else choice
-        if copy >= 0:
-            return choice._replace(needs=self._linked(group, number, tag))
-        ((source, layer),) = self._sources(tag, [-1])
-        taken, placement = self.lift.encoding.shard(source, tag.placement)
-        self._leaving.setdefault((taken, layer), {}).setdefault(group, {})[number] = placement
-        return choice._replace(needs=())
+            return choice._replace(cost=choice.cost * self._repeats(copy)) if copy >= 0 else choice
+        sources = self._sources(tag, self.short.row(copy) if copy >= 0 else [-1])
+        if len(set(sources)) == 1:
+            source, layer = sources[0]
+            taken, placement = self.lift.encoding.shard(source, tag.placement)
+            self._leaving.setdefault((taken, layer), {}).setdefault(group, {})[number] = placement
+            return choice._replace(needs=())
+        return choice._replace(needs=self._linked(group, number, tag, self.short.row(copy)))
 
-    def _linked(self, group: int, number: int, tag: Handed) -> tuple[tuple[int, int], ...]:
+    def _repeats(self, copy: int) -> int:
+        return len(self.short.row(copy)) if copy >= 0 else 1
+
+    def _linked(self, group: int, number: int, tag: Handed, row: range) -> tuple[tuple[int, int], ...]:
         """What a value taken from elsewhere needs: a shard of the layer, or nothing where every layer takes another."""
-        sources = self._sources(tag, range(self.short.repeats))
-        inside = [source for source in sources if source[1] >= 0]
+        sources = self._sources(tag, row)
+        inside = [source for source in sources if source[1] in row]
         if not _passed_on(inside):
             return ()
         shard = self.lift.encoding.shard
-        outside = [source for source, layer in sources if layer < 0]
+        outside = [source for source, layer in sources if layer not in row]
         need = shard(inside[0][0], tag.placement)
         link = self.links.get((group, need[0]))
         if link is None:
-            last = sorted(set(range(self.short.repeats)) - {layer for _, layer in inside})
-            link = self.links[group, need[0]] = Link(group, need[0], last, [{} for _ in outside], [None for _ in last])
+            last = sorted(set(row) - {layer for _, layer in inside})
+            link = self.links[group, need[0]] = Link(
+                group, need[0], len(row), last, [{} for _ in outside], [None for _ in last])
         for beginning, source in zip(link.beginnings, outside, strict=True):
             beginning[number] = shard(source, tag.placement)
         return (need,)
@@ -177,9 +184,9 @@ class Ring:
                     link.endings[i] = min(users.items())
 
     def _sources(self, tag: Handed, layers: Iterable[int]) -> list[Instance]:
-        """What some layers (-1: what layers share) take as this value."""
+        """What some layers (-1: what is of none) take as this value."""
         index = self.lift.input_index(tag)
-        return [self.lift.handed(index, layer, self.copy) for layer in layers]
+        return [self.lift.handed(index, layer, self.follow) for layer in layers]
 
     def _without_links(self) -> list[list[Choice]]:
         return [
@@ -217,7 +224,7 @@ class _Ends:
     """
 
     def __init__(self, ring: Ring, terms: Problem, essential: Collection[int]) -> None:
-        self.links, self.repeats = list(ring.links.values()), ring.short.repeats
+        self.links = list(ring.links.values())
         self.terms = terms
         self.added: list[int] = []
         #: Per link and beginning the class that is added, None for none.
@@ -249,23 +256,25 @@ class _Ends:
             takes = self._takes(link)
             found = dual.paid(link.taken, link.delivered)
             if found is None:  # then nothing is paid at the ends, and what might be is lost
-                owed.append(-len(link.last) * max(0.0, dual.most_paid(link.taken, link.delivered)))
+                most = max(0.0, dual.most_paid(link.taken, link.delivered))
+                owed.append(-len(link.last) * most / link.repeats)
                 least, prices = 0.0, dict[int, float]()
             else:
                 least, prices = found
-                owed += [least] * len(link.endings) + [-max(prices.values())] * firsts.count(None)
+                paid = least * len(link.endings) - max(prices.values()) * firsts.count(None)
+                owed.append(paid / link.repeats)
             for first in firsts:
                 if first is not None:
-                    paid = [next((prices.get(q, 0.0) for a, q in self.terms.choices[link.taken][s].needs
-                                  if a == link.delivered), 0.0) for s in takes]
-                    dual.reprice(first, range(len(takes)), [-price / self.repeats for price in paid])
+                    charged = [next((prices.get(q, 0.0) for a, q in self.terms.choices[link.taken][s].needs
+                                     if a == link.delivered), 0.0) for s in takes]
+                    dual.reprice(first, range(len(takes)), [-price / link.repeats for price in charged])
             for ending in link.endings:
                 if ending is not None and ending[0] in dual.first:
                     costs = {s: self.terms.choices[ending[0]][s].cost for s in ending[1]}
                     some = [s for s in ending[1] if costs[s] < math.inf]
                     dual.reprice(ending[0], some, [
-                        costs[s] + (prices.get(ending[1][s], least) - least) / self.repeats for s in some])
-        return math.fsum(owed) / self.repeats
+                        costs[s] + (prices.get(ending[1][s], least) - least) / link.repeats for s in some])
+        return math.fsum(owed)
 
 
 def _passed_on(sources: Sequence[Instance]) -> bool:
