@@ -135,23 +135,14 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
     searched: Scheduled | None = None
     part = cache(lambda: part_paid(timed(task.clock, "baseline", baseline).device_program))
     try:
-        layered = plan_by_layers(task, part)
-        if layered is None:
-            searched = solve(first_problem(saturate(task), part))
-        made = layered.made if layered else searched
-        assert made is not None
-        if layered and layered.baseline:
-            plan = _replaced(timed(task.clock, "baseline", baseline), made.search, NOTHING_CHEAPER)
-        else:
-            plan = PlanRecord(program, made.steps, context.inputs, made.placements, context.model, made.search,
-                              reasons_factory=bodies.explaining(made.steps, made.reasons))
+        made = plan_by_layers(task, part)
+        if made is None:
+            made = searched = solve(first_problem(saturate(task), part))
+        plan = PlanRecord(program, made.steps, context.inputs, made.placements, context.model, made.search,
+                          reasons_factory=bodies.explaining(made.steps, made.reasons))
         # No bound stands in for the comparison: what it is of may lack the baseline, or the clock have ended its proof.
-        # Only plans by layers were held against it before, in the short program, by sums of prices.
-        compared = layered is not None and layered.compared and not context.pricer.overlap
-        if not compared or context.deadline.missed:
-            least = timed(task.clock, "baseline", baseline).cost.total
-            if least < plan.cost.total * (1 - 1e-9):
-                plan = _replaced(baseline(), plan.search, NOTHING_CHEAPER)
+        if timed(task.clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
+            plan = _replaced(baseline(), plan.search, NOTHING_CHEAPER)
     except _USER_ERRORS:
         raise
     except KeyboardInterrupt:

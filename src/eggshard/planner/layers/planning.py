@@ -9,7 +9,6 @@ from functools import partial
 from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
-from eggshard.planner.baseline import baseline_program
 from eggshard.planner.encoding.encode import Encoder, Encoding
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.hints import Hints
@@ -29,7 +28,6 @@ from eggshard.program.placement import Placement
 from eggshard.program.sharding import Sharding
 from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Extraction, Problem, Selection
-from eggshard.selection.search.start import local_plan
 from eggshard.steps.steps import StepPlan
 from eggshard.worker import begun
 
@@ -48,29 +46,14 @@ def handed(short: Short, graph: EGraph) -> dict[int, int]:
 class LayeredPlan(NamedTuple):
     """The whole program's plan, what was extracted of the short one, and the bound of plans of the whole program that
     compute nothing twice, by the same terms in every layer.
-
-    alike: whether the whole program's plan is as cheap beside the baseline as the extracted one is beside that of the
-    short program, or cheaper.
     """
 
     lifted: Lifted
     extraction: Extraction
     terms: float
-    alike: bool = True
 
 
-class Layered(NamedTuple):
-    """The plan of a whole program by its layers. compared: it was held against the baseline of the short program.
-
-    baseline: that baseline is cheaper.
-    """
-
-    made: Scheduled
-    compared: bool
-    baseline: bool = False
-
-
-def plan_by_layers(task: Task, part: Callable[[], float]) -> Layered | None:
+def plan_by_layers(task: Task, part: Callable[[], float]) -> Scheduled | None:
     """The plan of a large program of many equal layers, by its short form; None for any other program.
 
     part: of a latency, that each all-reduce pays (`prices_to_begin`).
@@ -91,31 +74,25 @@ def plan_by_layers(task: Task, part: Callable[[], float]) -> Layered | None:
     saturating = begun(lambda: saturated(context, short.region, task.rules))
     hints = timed(clock, "propagate", hinted)
     timed(clock, "price", lambda: small.price_ahead(short.program.region))
-    outputs = output_options(small)
-    plain = timed(clock, "price", lambda: baseline_program(
-        small, short.program.region, small.hints.propagated, small_context.inputs, [o[0] for o in outputs]))
+    part()  # the whole program's baseline, which the plan is compared with
     graph = timed(clock, "saturate", saturating)
-    state = advanced(Saturated, replace(
-        task, plans=small, region=short.region, inputs=small_context.inputs, outputs=outputs), graph=graph)
+    state = advanced(
+        Saturated, replace(task, plans=small, region=short.region, inputs=small_context.inputs,
+                           outputs=output_options(small)), graph=graph)
     roots = [graph.values[v] for v in state.region.outputs]
     prices = prices_to_begin(context.pricer, graph, roots, part, len(task.region.ops), handed(short, graph))
     if prices is context.pricer:
-        return _planned(task, state, short, hints, plain)
-    layered = _planned(task, replace(state, plans=small.priced_by(prices)), short, hints, plain)
-    if layered is None:
-        return None
-    # No bound holds of what all-reduces share, nor what the search says of the baseline.
-    search = layered.made.search
-    search = replace(search, left_out=(*search.left_out, NOT_BOUNDED))
-    return Layered(replace(layered.made, search=search), False)
+        return _planned(task, state, short, hints)
+    layered = _planned(task, replace(state, plans=small.priced_by(prices)), short, hints)
+    # No bound holds of what all-reduces share.
+    return layered and replace(layered, search=replace(
+        layered.search, left_out=(*layered.search.left_out, NOT_BOUNDED)))
 
 
-def _planned(
-    task: Task, state: Saturated, short: Short, hints: Sequence[Sharding | None], plain: StepPlan
-) -> Layered | None:
+def _planned(task: Task, state: Saturated, short: Short, hints: Sequence[Sharding | None]) -> Scheduled | None:
     """The whole program's plan by its short form, under the prices of the short form's state.
 
-    hints: where values of the short program lie. plain: its baseline.
+    hints: where values of the short program lie.
     """
     plans, graph, clock, limits = state.plans, state.graph, state.clock, state.plans.context.limits
     router, pricer, deadline = plans.context.router, plans.context.pricer, task.plans.context.deadline
@@ -133,7 +110,7 @@ def _planned(
         dict(enumerate(state.inputs)), roots, propagated, handed(short, graph)))
     found = timed(clock, "select", lambda: extract_layers(
         short, graph, encoding, router, roots,
-        lambda problem: extracted(task.plans.context, graph, problem, False), pricer.total(plain), deadline.at))
+        lambda problem: extracted(task.plans.context, graph, problem, False), deadline.at))
     deadline.ends("select")
     if found is None:
         return None
@@ -152,8 +129,7 @@ def _planned(
         followed=frozenset(o.cls for s in steps.steps for o in s.origins if not o.problem))
     search = replace(made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
                      capped=encoding.capped, shared=True)
-    dearer = found.alike and pricer.total(plain) < extraction.selection.cost * (1 - 1e-9)
-    return Layered(replace(made, steps=steps, search=search, reasons=weighing.reasons), found.alike, dearer)
+    return replace(made, steps=steps, search=search, reasons=weighing.reasons)
 
 
 def _counted(short: Short) -> str:
@@ -184,35 +160,16 @@ class _Best(NamedTuple):
 
 def extract_layers(
     short: Short, graph: EGraph, encoding: Encoding, tables: Router,
-    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], baseline: float,
-    deadline: float,
+    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], deadline: float,
 ) -> LayeredPlan | None:
-    """The cheapest plan of the whole program among those whose layers follow one of the copies.
+    """The cheapest plan of the whole program among those whose layers follow the copies of the plan extracted of the
+    short one, or else do as prices say.
 
-    That is one of the ring of one layer, if it comes with a bound that is near, and the short program's would cost less
-    than ``baseline``; if not, the plan extracted of the whole short program. deadline: of `time.monotonic`, for local
-    search and for bounds.
+    deadline: of `time.monotonic`, for bounds.
     """
     lift = Lift(short, graph, encoding, copies_of(short, graph), tables, roots)
-    began = time.monotonic()
-    start = local_plan(encoding.problem, deadline)
-    first = None if start is None else _priced(lift, start)
-    best, bound = _by_ring(lift, first, deadline)
-    ring: LayeredPlan | None = None
-    if start is not None and first is not None and best is not None:
-        lifted = lift.lift(best.selection, best.follow)
-        # What the layers cost less in the whole program they cost less in the short one.
-        if lifted is not None and start.cost - (first.cost - best.cost) * short.parts.kept() <= baseline:
-            note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
-            made = Extraction(start, 0.0, "ring", time.monotonic() - began, (note,))
-            ring = LayeredPlan(lifted, made, bound, start.cost <= baseline)
-    if ring is not None and best is not None and (time.monotonic() > deadline or bound >= (1 - CLOSE) * best.cost):
-        return ring
     found = extract(encoding.problem)
-    whole = _priced(lift, found.selection)
-    if ring is not None and best is not None and (whole is None or best.cost <= whole.cost):
-        return ring
-    best, bound = _by_ring(lift, whole, deadline)
+    best, bound = _by_ring(lift, _priced(lift, found.selection), deadline)
     lifted = best and lift.lift(best.selection, best.follow)
     return None if lifted is None else LayeredPlan(lifted, found, bound)
 
