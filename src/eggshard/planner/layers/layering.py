@@ -80,16 +80,19 @@ class LayerSearch:
         return [self._layering(found) for found in _by_count(stretches(kinds.tolist(), LEAST), len(kinds))]
 
     def _layering(self, found: list[Stretch]) -> Layering:
+        """The layers of the longest stretch, and of those that belong to the same ones."""
         search = _Layers(self.edges, len(self.exact))
         added: list[Stretch] = []
-        while len(added) < len(found):
+        waiting = list(found)
+        while waiting:
             # The one that has most to do with those before it: their layers say which its own are.
-            stretch = max((s for s in found if s not in added),
-                          key=lambda s: (search.links(s), s.stop - s.start, -s.start))
-            added.append(stretch)
-            # Where runs are cut may have to change for the new one, before others come to agree with what is wrong.
-            for known in (stretch, *added):
-                search.add(known)
+            stretch = max(waiting, key=lambda s: (search.links(s), s.stop - s.start, -s.start))
+            waiting.remove(stretch)
+            if search.add(stretch):
+                added.append(stretch)
+                # Where runs are cut may have to change for the new one, before others come to agree with what is wrong.
+                for known in added:
+                    search.add(known)
         return search.result(self.exact)
 
 
@@ -108,9 +111,10 @@ def _by_count(found: list[Stretch], size: int) -> list[list[Stretch]]:
             # What repeats with a period repeats with twice that.
             s = s._replace(period=s.period * max(1, round(_blocks(s) / count)))
             if abs(_blocks(s) - count) <= SLACK:
-                rest = _beside(s, chosen)
+                others = [_longer(_beside(o, [s]), o) for o in chosen]
+                rest = _beside(s, others)
                 if _blocks(rest) >= max(LEAST, count - SLACK):
-                    chosen.append(rest)
+                    chosen = [*others, rest]
         ways[tuple(chosen)] = sum(s.stop - s.start - KEPT * s.period for s in chosen), count
     return [list(way) for way in sorted(ways, key=ways.__getitem__, reverse=True)[:WAYS]]
 
@@ -121,6 +125,11 @@ def _beside(s: Stretch, others: Sequence[Stretch]) -> Stretch:
     gaps = zip([s.start, *(stop for _, stop in inside)], [*(start for start, _ in inside), s.stop], strict=True)
     start, stop = max(gaps, key=lambda gap: gap[1] - gap[0])
     return Stretch(start, stop, s.period)
+
+
+def _longer(part: Stretch, whole: Stretch) -> Stretch:
+    """A part of a stretch, if it has as many blocks as the whole."""
+    return part if _blocks(part) == _blocks(whole) else whole
 
 
 def _blocks(s: Stretch) -> int:
@@ -141,10 +150,11 @@ class _Layers:
         inside = (self.edges >= stretch.start) & (self.edges < stretch.stop)
         return int((inside & self.known[self.edges[:, ::-1]]).sum())
 
-    def add(self, stretch: Stretch) -> None:
+    def add(self, stretch: Stretch) -> bool:
         """Cut a stretch into blocks, and number them by layers, so that fewest values pass from one to another.
 
-        Once more for a stretch that was there before: by what is known now of the others.
+        Once more for a stretch that was there before: by what is known now of the others. False, and nothing is added,
+        where its blocks have too little to do with the layers known: a decoder has layers beside those of its encoder.
         """
         self.known[stretch.start : stretch.stop] = False
         self.runs.pop(stretch, None)
@@ -155,25 +165,28 @@ class _Layers:
         out, into = inside[:, 0] & self.known[target], inside[:, 1] & self.known[source]
         mine = np.concatenate([source[out], target[into]])
         others = np.concatenate([self.layer[target[out]], self.layer[source[into]]])
-        best: tuple[int, int, int, int] | None = None
+        best: tuple[int, int, int, int, int] | None = None
         for run in stretch.runs():
             own_blocks = (own - run.start) // run.period
             cut = int((own_blocks[:, 0] != own_blocks[:, 1]).sum())
             blocks = (mine - run.start) // run.period
             for sign in (1, -1):
                 offset, agreeing = _commonest(others - sign * blocks)
-                score = (agreeing - cut, -run.start, sign, offset)
+                score = (agreeing - cut, -run.start, sign, offset, agreeing)
                 if best is None or score > best:
                     best = score
                 if not self.runs:
                     break
         assert best is not None
-        _, start, sign, offset = best
+        _, start, sign, offset, agreeing = best
         run = next(r for r in stretch.runs() if r.start == -start)
+        if self.runs and 2 * agreeing < min(run.blocks, SAMPLE):
+            return False
         numbers = offset + sign * np.arange(run.blocks)
         self.runs[stretch] = run, numbers
         self.known[run.start : run.stop] = True
         self.layer[run.start : run.stop] = np.repeat(numbers, run.period)
+        return True
 
     def result(self, exact: Sequence[int]) -> Layering:
         """The layers that most ops are in, of the runs that go through all of these.
