@@ -9,8 +9,7 @@ from tests.random_layers import layered, random_design
 
 from eggshard import Limits
 from eggshard.costmodel import AlphaBeta, WireBytes
-from eggshard.planner import optimization
-from eggshard.planner.layers import planning, ring
+from eggshard.planner.layers import ring
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -89,15 +88,3 @@ def _value(ends, dual, like):
             if first is not None:
                 total += slack[dual.first[first] + ends._takes(link).index(like.chosen[link.taken][0])]
     return total * dual.unit
-
-
-def test_a_plan_of_the_ring_is_held_against_the_baseline(monkeypatch):
-    """Where the plan that it began with is dearer than the short program's baseline, the whole program's is asked."""
-    asked = []
-    baseline = optimization._baseline
-    monkeypatch.setattr(optimization, "_baseline", lambda *a: asked.append(1) or baseline(*a))
-    found = planning.extract_layers
-    monkeypatch.setattr(planning, "extract_layers", lambda *a: found(*a)._replace(alike=False))
-    rng = random.Random(0)
-    plan = planned(layered(random_design(rng), rng), rewrites=[])
-    assert asked and not plan.search.fallback

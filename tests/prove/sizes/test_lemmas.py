@@ -48,11 +48,21 @@ def test_plans_are_proved_by_their_lemmas(plan):
     assert "step by step" in str(proof) and not plan.prove(shrink=False).lemmas
 
 
-def test_what_holds_only_of_what_a_value_is_made_of_is_cut_at_fewer_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan squares the exponential, which the program multiplies by an equal one: equal not for every value."""
+@pytest.mark.parametrize(("besides", "proofs"), [(False, [True]), (True, [False, False, True])])
+def test_what_holds_only_of_what_a_value_is_made_of_is_cut_at_fewer_values(
+    monkeypatch: pytest.MonkeyPatch, besides: bool, proofs: list[bool]
+) -> None:
+    """The plan squares the exponential, which the program multiplies by an equal one: equal not for every value.
+
+    That the program makes it of something once more is seen before, unless both need that besides.
+    """
     b = ProgramBuilder({"x": 4})
     a, w = b.input((N, N), sharding=("x", None)), b.input((N, N), sharding=("x", None))
-    squared = b.exp(b.transpose(a)) * b.transpose(b.exp(a))
+    z = b.tanh(a)
+    sides = [b.exp(b.transpose(z)), b.transpose(b.exp(z))]
+    if besides:
+        sides = [b.slice(b.concatenate([side, b.transpose(z)], 1), (0, 8), (N, N + 8)) for side in sides]
+    squared = sides[0] * sides[1]
     b.output(b.tanh(b.dot(b.tanh(b.dot(squared, w)), w)), sharding=("x", None))
     plan = es.optimize(b.build(), cost_model=es.costmodel.WireBytes(), limits=es.Limits(proof=0))
     found = []
@@ -65,7 +75,7 @@ def test_what_holds_only_of_what_a_value_is_made_of_is_cut_at_fewer_values(monke
     monkeypatch.setattr(proving, "_of_parts", noted)
     proof = plan.prove()
     assert proof and proof.lemmas
-    assert [part.equal for part, _ in found] == [False, True]
+    assert [part.equal for part, _ in found] == proofs
 
 
 def test_faults_of_any_layer_are_found(plan):

@@ -10,7 +10,7 @@ equal steps, from values of equal types and placements is the same lemma, in eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -88,7 +88,8 @@ def cut_at_lemmas(
         used = {lemma: (mine.of(lemma.value, here, lemma.output)[1],
                         {there[w] for w in its.of(lemma.held, there, lemma.output)[1]})
                 for lemma in timely((*cuts.values(), *outputs))}
-        apart = {v for sides in used.values() for v in _apart(*sides, lambda v: used[cuts[v]][0] if v in cuts else ())}
+        made_of = {v: used[lemma][0] for v, lemma in cuts.items()}
+        apart = {v for sides in used.values() for v in _apart(*sides, made_of)}
         if not apart.intersection(cuts):
             break
         cuts = {v: lemma for v, lemma in cuts.items() if v not in apart}
@@ -132,9 +133,7 @@ def cut_at_lemmas(
                   [[frozenset(used_by[lemma]) for lemma in lemmas] for lemmas in groups.values()], uncut)
 
 
-def _apart(
-    mine: set[int], its: set[int], made_of: Callable[[int], Collection[int]]
-) -> set[int]:
+def _apart(mine: set[int], its: set[int], made_of: Mapping[int, set[int]]) -> set[int]:
     """The cuts at which a lemma of these variables in the program, and of those in the plan, can't be cut.
 
     What one side uses besides, the other has in a cut that is made of it, and that the first makes once more: that one
@@ -143,7 +142,7 @@ def _apart(
     found: set[int] = set()
     for one, other in ((mine, its), (its, mine)):
         more = one - other
-        again = {v for v in other if more.intersection(made_of(v))} if more else set()
+        again = {v for v in other if more.intersection(made_of.get(v, ()))} if more else set()
         found |= again or more
     return found
 
