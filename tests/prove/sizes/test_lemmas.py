@@ -60,10 +60,9 @@ def test_what_holds_only_of_what_a_value_is_made_of_is_cut_at_fewer_values(
     a, w = b.input((N, N), sharding=("x", None)), b.input((N, N), sharding=("x", None))
     z = b.tanh(a)
     sides = [b.exp(b.transpose(z)), b.transpose(b.exp(z))]
-    squared = sides[0] * sides[1]
     if besides:
         sides = [b.slice(b.concatenate([side, b.transpose(z)], 1), (0, 0), (N, N + 8)) for side in sides]
-        squared = b.slice(sides[0] * sides[1], (0, 8), (N, N + 8))
+    squared = b.slice(sides[0] * sides[1], (0, 8 * besides), (N, N + 8 * besides))
     b.output(b.tanh(b.dot(b.tanh(b.dot(squared, w)), w)), sharding=("x", None))
     plan = es.optimize(b.build(), cost_model=es.costmodel.WireBytes(), limits=es.Limits(proof=0))
     found = []
