@@ -33,6 +33,12 @@ class Design:
     tied: bool
     first_differs: bool
     free_outputs: bool
+    #: Each layer adds another row of a table.
+    positions: bool = False
+    #: Layers see the same, and their sum counts.
+    members: bool = False
+    #: The number of layers of a second row, each of which takes what the first row delivers.
+    decoder: int = 0
 
 
 def random_design(rng: random.Random) -> Design:
@@ -64,25 +70,32 @@ def layered(design: Design, rng: random.Random) -> Program:
     kind = [sharding(square) for _ in range(d.dots)]
     tied = b.input(square, "i32", sharding(square))
     weights = [[b.input(square, "i32", kind[k]) for k in range(d.dots)] for _ in range(d.layers)]
+    table = b.input((d.layers, d.features), "i32", sharding((d.layers, d.features))) if d.positions else None
     x, saved = x0, []
     for i, ws in enumerate(weights):
         if i == 0 and d.first_differs:
             x = -x
         saved.append(x)
-        h = x
+        h = x0 if d.members else x
         for w, name in zip(ws, d.elementwise, strict=False):
             h = b.op(name, b.dot(h, w), shared)
         if d.tied:
             h = b.dot(h, tied)
         if d.skip:
             h = h + x0
+        if table is not None:
+            row = b.reshape(b.slice(table, (i, 0), (i + 1, d.features)), (d.features,))
+            h = h + b.broadcast(row, h.shape, (1,))
         x = b.op(d.elementwise[2], x, h)
     total = None
     if d.auxiliary:
         for value in saved:
             term = b.sum(value)
             total = term if total is None else total + term
-    outputs = [x]
+    y = x0 * 5
+    for _ in range(d.decoder):
+        y = b.dot(y, b.input(square, "i32", kind[0])) * 3 + b.dot(x, b.input(square, "i32", kind[-1]))
+    outputs = [x, y] if d.decoder else [x]
     gradients: list[list[Tensor]] = []
     if d.backward:
         dx = x * 3

@@ -37,7 +37,7 @@ Shard = tuple[int, int]
 
 #: Classes whose placements may be as many as the cap allows; smaller problems keep all.
 FEW = 16
-NOTHING: Mapping[int, int] = {}
+NOTHING: Mapping[int, Sequence[int]] = {}
 
 
 class Widening(NamedTuple):
@@ -176,12 +176,13 @@ class Encoder:
 
     def encode(
         self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]],
-        hints: Callable[[], Sequence[tuple[int, Placement]]] = list, handed: Mapping[int, int] = NOTHING,
+        hints: Callable[[], Sequence[tuple[int, Placement]]] = list, handed: Mapping[int, Sequence[int]] = NOTHING,
         widen: Callable[[EGraph, Encoding, list[list[Choice]]], Widening] = lambda *_: Widening(),
     ) -> Encoding:
         """The problem of delivering every root class at one of its placements, given the inputs' placements.
 
-        handed: input number -> class, for inputs that are classes of the graph under another name, at any placement.
+        handed: inputs' classes -> the class that each is under another name, at any placement, and others that stand
+        in for that one where the graph stands for a larger program.
         widen: adds windows to the choices.
 
         hints: asked for (class, placement) pairs, e.g. propagated ones. A plan that has these classes there is one to
@@ -191,9 +192,7 @@ class Encoder:
         are the placements. After these roots come the graph's effects, in program order.
         """
         classes = self.graph.classes
-        handed_to = {c: handed[node.attributes["index"]] for c, eclass in enumerate(classes) for node in eclass.nodes
-                     if node.op == "input" and node.attributes["index"] in handed}
-        self._partial_sums = partial_sum_monoids(self.graph, handed_to)
+        self._partial_sums = partial_sum_monoids(self.graph, handed)
         out = Encoding(find_views(self.graph), Problem([], [], []), [[] for _ in classes], [{} for _ in classes])
         choices: list[list[Choice]] = [[] for _ in classes]
         for projecting in (False, True):
@@ -203,7 +202,7 @@ class Encoder:
                         choices[out.views.group[c]].extend(
                             self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
                         )
-        self._hand(out, handed_to, choices)
+        self._hand(out, {c: sources[0] for c, sources in handed.items()}, choices)
         choices = [_distinct(made) for made in choices]
         widening = widen(self.graph, out, choices)
         first_root = len(choices)
@@ -371,14 +370,14 @@ def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard
     return False
 
 
-def partial_sum_monoids(graph: EGraph, handed: Mapping[int, int] = NOTHING) -> list[set[str]]:
+def partial_sum_monoids(graph: EGraph, handed: Mapping[int, Sequence[int]] = NOTHING) -> list[set[str]]:
     """Per class the monoids under which devices can come to hold partial values of it: an op reduces over a sharded
-    factor, and linear ops pass its partial values on, as do classes ``handed`` on: {class: the one that it is}. (Any
-    replicated value can be made partial values, but that alone serves nothing.)"""
+    factor, and linear ops pass its partial values on, as do classes that are ``handed`` on: {class: those that it is}.
+    (Any replicated value can be made partial values, but that alone serves nothing.)"""
     factors: dict[tuple[object, ...], FactorRule] = {}
     #: A class has partial values under a monoid if another one, or nothing else, does.
     rules: list[tuple[tuple[int, str], tuple[tuple[int, str], ...]]] = [
-        ((c, monoid), ((source, monoid),)) for c, source in handed.items() for monoid in MONOIDS]
+        ((c, monoid), ((source, monoid),)) for c, sources in handed.items() for source in sources for monoid in MONOIDS]
     for c, eclass in enumerate(graph.classes):
         for node in eclass.nodes:
             if node.op == "input" or node.op in CONTROL_FLOW:

@@ -96,9 +96,6 @@ class Lift:
         self.whole = short.whole.region
         self._kept = list(short.values)
         self._input_number = {v: i for i, v in enumerate(self.whole.inputs)}
-        parts = short.parts
-        self._row = [r for r, row in enumerate(parts.rows) for _ in row]
-        self._made = {v: (parts.part[i], i, k) for i, op in enumerate(self.whole.ops) for k, v in enumerate(op.results)}
 
     @cached_property
     def _alone(self) -> list[np.ndarray]:
@@ -127,14 +124,6 @@ class Lift:
         """
         return _Pricing(self, selection, follow).total() if self._apart else None
 
-    def stand_in(self, v: int, follow: Sequence[int]) -> int:
-        """The value of the whole program, in the copy followed, that ``v`` is planned as."""
-        part, i, k = self._made.get(v, (-1, -1, -1))
-        if part < 0:
-            return v
-        parts = self.short.parts
-        return self.whole.ops[parts.at[self.short.part(follow[self._row[part]])][parts.place[i]]].results[k]
-
     def instance(self, cls: int, part: int) -> Instance:
         """A class in a part. What parts share may be computed by way of one of them; any will do."""
         copy = self.copies[cls]
@@ -161,15 +150,15 @@ class Lift:
         found = []
         seen: Counter[int] = Counter()
         for v in self.whole.outputs:
-            stands = short.values[self.stand_in(v, follow)]
+            stands = short.values[self.short.stand_in(v, follow)]
             found.append(chosen[stands][seen[v]])
             seen[v] += 1
         return found
 
     def value(self, v: int, follow: Sequence[int]) -> Instance:
         """The class of a value of the whole program, and in which equal part (or -1)."""
-        cls = self.graph.values[self.short.cut_value(self.short.values[self.stand_in(v, follow)])]
-        return cls, self._made.get(v, (-1, -1, -1))[0]
+        cls = self.graph.values[self.short.cut_value(self.short.values[self.short.stand_in(v, follow)])]
+        return cls, self.short.part_of(v)
 
     def handed(self, index: int, part: int, follow: Sequence[int]) -> Instance:
         """The class that a further input of the short program stands for, where an equal part (or -1) takes it."""
@@ -227,7 +216,7 @@ class _Lifting:
             self._group(*self.waiting.pop())
         encoding, views = self.encoding, self.encoding.views
         whole = [self.number.get(self.lift.instance(*self.lift.value(v, self.follow)), -1)
-                 if self.lift.stand_in(v, self.follow) in self.lift.short.values else -1
+                 if self.lift.short.stand_in(v, self.follow) in self.lift.short.values else -1
                  for v in range(len(self.lift.whole.types))]
         graph = EGraph(self.classes, whole, self.graph.report)
         groups = [self.number[views.group[c], part] for c, part in self.number]

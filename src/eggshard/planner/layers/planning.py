@@ -37,10 +37,21 @@ MANY_OPS = 400
 CLOSE = 1e-2
 
 
-def handed(short: Short, graph: EGraph) -> dict[int, int]:
-    """Per further input of the short program's region the class that it stands for."""
-    first = len(short.program.region.inputs)
-    return {first + k: graph.values[short.cut_value(v)] for k, v in enumerate(short.taken)}
+def handed(short: Short, graph: EGraph) -> dict[int, tuple[int, ...]]:
+    """Per class that is a further input of the short program's region the class that it stands for, and those that
+    equal layers take in its place."""
+    def cls(v: int) -> int:
+        return graph.values[short.cut_value(short.values[v])]
+
+    out = {}
+    inputs = short.region.inputs[len(short.program.region.inputs) :]
+    for v, seam, stands in zip(inputs, short.seams, short.taken, strict=True):
+        others: list[int] = []
+        if seam.user >= 0:
+            follow = short.follows()[seam.user % KEPT]
+            others = [cls(short.stand_in(short.operand(seam.port, part), follow)) for part in short.row(seam.user)]
+        out[graph.values[v]] = tuple(dict.fromkeys([graph.values[short.cut_value(stands)], *others]))
+    return out
 
 
 class LayeredPlan(NamedTuple):

@@ -8,8 +8,9 @@ nothing derived from the short program can depend on which parts are adjacent.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, TypeVar
 
@@ -68,6 +69,30 @@ class Short:
     def cut_value(self, v: int) -> int:
         """The number in ``region`` of a value of the short program."""
         return v if v < len(self.program.region.inputs) else v + len(self.seams)
+
+    @cached_property
+    def _rows(self) -> list[int]:
+        """Per part the number of its row."""
+        return [r for r, row in enumerate(self.parts.rows) for _ in row]
+
+    @cached_property
+    def _made(self) -> dict[int, tuple[int, int]]:
+        """Per value of the whole program that is computed the op, and which of its results it is."""
+        return {v: (i, k) for i, op in enumerate(self.whole.region.ops) for k, v in enumerate(op.results)}
+
+    def part_of(self, v: int) -> int:
+        """The part that computes a value of the whole program, or -1."""
+        made = self._made.get(v)
+        return -1 if made is None else self.parts.part[made[0]]
+
+    def stand_in(self, v: int, follow: Sequence[int]) -> int:
+        """The value of the whole program, in the copy that its row follows, that ``v`` is planned as."""
+        part = self.part_of(v)
+        if part < 0:
+            return v
+        i, k = self._made[v]
+        copy = self.parts.at[self.part(follow[self._rows[part]])]
+        return self.whole.region.ops[copy[self.parts.place[i]]].results[k]
 
     def operand(self, port: Port, part: int) -> int:
         """What one of the equal parts takes, of the whole program's values."""

@@ -90,7 +90,7 @@ def _times(step: StepInfo, times: float) -> StepInfo:
 
 def prices_to_begin(
     pricer: Pricer, graph: EGraph, roots: Sequence[int], part: Callable[[], float], nodes: int = 0,
-    handed: Mapping[int, int] = NOTHING,
+    handed: Mapping[int, Sequence[int]] = NOTHING,
 ) -> Pricer:
     """The prices under which a region is searched first.
 
@@ -154,7 +154,7 @@ def _of_all(search: Search) -> float:
     return min(search.bound, search.sharing) if search.shared else search.bound
 
 
-def may_share(graph: EGraph, roots: Sequence[int], handed: Mapping[int, int] = NOTHING) -> bool:
+def may_share(graph: EGraph, roots: Sequence[int], handed: Mapping[int, Sequence[int]] = NOTHING) -> bool:
     """Whether two sums of partial values may be independent, so that their all-reduces may share a latency."""
     sums = [c for c, monoids in enumerate(partial_sum_monoids(graph, handed)) if monoids]
     needs = [[node.children for node in eclass.nodes] for eclass in graph.classes]
