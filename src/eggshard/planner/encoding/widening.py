@@ -18,7 +18,7 @@ from eggshard.planner.encoding.encode import Computed, Encoding, Widened, Wideni
 from eggshard.planner.encoding.joint import JointExchanges
 from eggshard.planner.encoding.schedules import schedules
 from eggshard.planner.encoding.views import Views
-from eggshard.planner.encoding.windows import Held, WindowDemand
+from eggshard.planner.encoding.windows import Held, WindowDemand, axes_of
 from eggshard.planner.op_plans import OpPlans
 from eggshard.program.placement import Dim, Placement
 from eggshard.reshard.window_routes import WindowRouter, contains, home
@@ -114,6 +114,11 @@ class Widener:
         bounding window, or a bounding window is cut out of a wider one of the group. Every window is inside a
         bounding window."""
         type_ = out.views.core_type(group)
+        made = frozenset(demand.made[group])
+        others: dict[object, list[tuple[Placement, tuple[int, int]]]] = {}
+        for p, shard in out.windows[group].items():
+            if shard[0] != number and p in made:
+                others.setdefault(axes_of(p), []).append((p, shard))
         given = [out.views.to_core(c, p) for c, p in self.inputs if p.windowed and out.views.group[c] == group]
         computed = {out.placements[group][choice.out] for choice in choices[group]}
         for target in part.bounding_windows:
@@ -128,9 +133,8 @@ class Widener:
             )
             own.update(dict.fromkeys(p for p in given if contains(self.mesh, type_.shape, p, target)))
             sources = {p: out.numbered(group, p) for p in (*own, whole)}
-            sources.update((p, shard) for p, shard in out.windows[group].items()
-                           if shard[0] != number and p in demand.made[group]
-                           and contains(self.mesh, type_.shape, p, target))
+            sources.update((p, shard) for p, shard in others.get(axes_of(target), ())
+                           if contains(self.mesh, type_.shape, p, target))
             for source, need in sources.items():
                 cost = 0.0 if source == target else self.router.widened(type_, source, target)
                 if cost < math.inf:

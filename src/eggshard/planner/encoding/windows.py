@@ -293,10 +293,13 @@ class WindowDemand:
     def _apart(self, g: int, held: Held) -> list[Held]:
         """Windows and bounding windows by which can be cut out of which, or touch."""
         shape = self.views.core_type(g).shape
-        parts = _clusters(dict.fromkeys([*held.bounding_windows, *held.windows]), lambda p, q: (
+        over: dict[object, list[Placement]] = {}
+        for p in dict.fromkeys([*held.bounding_windows, *held.windows]):
+            over.setdefault(axes_of(p), []).append(p)
+        parts = [part for some in over.values() for part in _clusters(some, lambda p, q: (
             (grid_of(p) == grid_of(q) and _touch(p, q)) or contains(self.mesh, shape, p, q)
             or contains(self.mesh, shape, q, p)
-        ))
+        ))]
         if len(parts) < 2:
             return [held]
         return [
@@ -359,6 +362,11 @@ def _within(shape: tuple[int, ...], narrow: Placement, wide: Placement) -> bool:
 def grid_of(placement: Placement) -> tuple[tuple[Axes, int], ...]:
     """What windows of one grid have in common: the axes and tiles of their dimensions."""
     return tuple([(d.axes, d.tile) for d in placement.dims])
+
+
+def axes_of(placement: Placement) -> tuple[Axes, ...]:
+    """The axes of each dimension: of other ones, no window is cut."""
+    return tuple([d.axes for d in placement.dims])
 
 
 def width_of(placement: Placement) -> int:
