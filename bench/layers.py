@@ -1,4 +1,4 @@
-"""Planning whole training steps of 1 to 48 layers: seconds, memory and gap, beside XLA's compile time in the same run.
+"""Planning training steps of many equal parts: seconds, memory and gap, beside XLA's compile time in the same run.
 
 Every program is planned, and compiled by XLA, in a process of its own, whose engine was warmed on another program.
 """
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.programs import BenchProgram, use_cpu_devices
+from bench.programs.parts import KINDS
 from bench.worker import in_own_process
 
 #: Kinds of steps, of how many layers each is planned, and with which limits (of `LIMITS`): what a usual run measures,
@@ -26,6 +27,7 @@ USUAL: tuple[tuple[str, tuple[int, ...], str], ...] = (
     ("heavy", (24,), ""),
     ("scanned", (24, 48), ""),
     ("experts", (12,), ""),
+    *((kind, (count,), "") for kind, (_, count) in KINDS.items()),
 )
 CASES: tuple[tuple[str, tuple[int, ...], str], ...] = (
     ("light", (1, 2, 6, 12, 24, 48), ""),
@@ -35,6 +37,7 @@ CASES: tuple[tuple[str, tuple[int, ...], str], ...] = (
     ("heavy", (24,), "certified"),
     ("scanned", (12, 24, 48), ""),
     ("experts", (6, 12), ""),
+    *((kind, (count,), "") for kind, (_, count) in KINDS.items()),
 )
 #: In a hurry: no dual ascent beyond what is in proportion. Certified: time for the bound of all layers.
 LIMITS: dict[str, dict[str, float]] = {
@@ -51,11 +54,12 @@ def program(kind: str, layers: int) -> BenchProgram:
 
     light: grouped-query attention, RMS norm, a gated MLP, momentum; width 192, sequence 96. heavy: multi-head
     attention, layer norm with biases, a GELU MLP, Adam; width 512, sequence 256. scanned: light, its layers in a loop.
-    experts: light with every second MLP a mixture of experts.
+    experts: light with every second MLP a mixture of experts. Others: models whose equal parts are no row of layers
+    (`bench.programs.parts`).
     """
-    from bench.programs import training
+    from bench.programs import parts, training
 
-    return training.step_of_layers(kind, layers)
+    return parts.step_of_parts(kind, layers) if kind in KINDS else training.step_of_layers(kind, layers)
 
 
 def measure(kind: str, layers: int, limits: str = "") -> dict[str, Any]:
@@ -94,7 +98,7 @@ def run(console: Console, only: str = "", everything: bool = False) -> bool:
     """
     table = Table(title="planning training steps", pad_edge=False,
                   caption="time: optimize / XLA compile, this run; peak: of optimize, beyond what the process had")
-    for name in ("step", "layers", "ops", "optimize s", "XLA s", "time", "report s", "peak GiB", "cost ms",
+    for name in ("step", "parts", "ops", "optimize s", "XLA s", "time", "report s", "peak GiB", "cost ms",
                  "search gap %", ""):
         table.add_column(name, justify="left" if name in ("step", "") else "right")
     good = True

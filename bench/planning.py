@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.programs.parts import KINDS
 from bench.worker import in_own_process
 
 _TIMEOUT = 600.0
@@ -31,7 +32,8 @@ _RUNS = 3
 #: What is asked, of seconds over XLA's: in the median, and at worst.
 ASKED = {"cold": (0.6, None), "warm": (0.3, 1.5), "kept": (0.05, None)}
 #: Training steps of `bench.layers` beside the programs of `bench run` and those by libraries.
-_LAYERS = ("light 2", "light 24", "heavy 2", "scanned 12", "experts 6")
+_LAYERS = ("light 2", "light 24", "heavy 2", "scanned 12", "experts 6",
+           *(f"{kind} {count}" for kind, (_, count) in KINDS.items()))
 
 
 def run(console: Console, only: str = "", seed: int = 0, variants: int = 4) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eggshard.frontends.builder import ProgramBuilder, Tensor
 from eggshard.program.program import Program
@@ -49,6 +49,11 @@ def random_design(rng: random.Random) -> Design:
         auxiliary=rng.random() < 0.4, tied=rng.random() < 0.3, first_differs=rng.random() < 0.3,
         free_outputs=rng.random() < 0.5,
     )
+
+
+def design_of_parts(design: Design, rng: random.Random) -> Design:
+    """The design, with equal parts that are no row of layers."""
+    return replace(design, positions=rng.random() < 0.5, members=rng.random() < 0.5, decoder=rng.choice((0, 5, 8)))
 
 
 def layered(design: Design, rng: random.Random) -> Program:

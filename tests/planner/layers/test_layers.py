@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from tests.random_layers import Design, layered, random_design
+from tests.random_layers import Design, design_of_parts, layered, random_design
 from tests.random_programs import random_inputs
 
 import eggshard as es
@@ -134,55 +134,8 @@ def test_random_programs_of_layers(rng):
 @settings(max_examples=24, derandomize=True, **slowly)
 @given(st.randoms(use_true_random=False))
 def test_random_programs_of_equal_parts_that_are_no_row_of_layers(rng):
-    design = dataclasses.replace(
-        random_design(rng), positions=rng.random() < 0.5, members=rng.random() < 0.5, decoder=rng.choice((0, 5, 8)))
-    program = layered(design, rng)
+    program = layered(design_of_parts(random_design(rng), rng), rng)
     check(program, planned(program))
-
-
-def test_the_layers_of_a_decoder_are_a_row_of_their_own():
-    found = find_parts(layered(dataclasses.replace(PLAIN, backward=False, decoder=6), random.Random(0)))
-    assert found is not None and sorted(len(row) for row in found.rows) == [5, 7]
-
-
-def test_experts_of_several_layers_are_a_row_in_each():
-    b = es.ProgramBuilder({"x": 2})
-    x = b.input((4, 4), "i32")
-    for _ in range(3):
-        y = b.dot(x, x)
-        for _ in range(6):
-            x = x + b.dot(b.dot(y, b.input((4, 8), "i32")) * 2, b.input((8, 4), "i32"))
-    b.output(x)
-    found = find_parts(b.build())
-    assert found is not None and len(found.rows) == 3 and all(len(row) >= 5 for row in found.rows)
-
-
-def test_places_of_slices_are_beside_the_layers_that_take_them():
-    design = dataclasses.replace(PLAIN, backward=False, positions=True)
-    program = layered(design, random.Random(0))
-    found = find_parts(program)
-    assert found is not None and [len(row) for row in found.rows] == [7]
-    assert all(found.part[i] < 0 for i, op in enumerate(program.region.ops) if op.name == "slice")
-    plan = planned(program)
-    assert "layers" in plan.search.seconds
-    check(program, plan)
-
-
-def test_what_only_left_out_layers_take_is_made_in_its_cheapest_way():
-    """Values beside the layers, one for each, of which the short program needs two."""
-    b = es.ProgramBuilder({"x": 4})
-    x, table = b.input((8, 8), "i32", ("x", None)), b.input((9, 8, 8), "i32", (None, "x", None))
-    for i in range(9):
-        w = b.reshape(b.slice(table, (i, 0, 0), (i + 1, 8, 8)), (8, 8)) * (i + 2)
-        x = b.dot(x, w) * 2 + b.dot(x, b.input((8, 8), "i32"))
-    b.output(x, ("x", None))
-    program = b.build()
-    short = shorten(program)
-    assert short is not None
-    plan = planned(program)
-    assert "layers" in plan.search.seconds
-    check(program, plan)
-    assert plan.cost.total <= 1.2 * planned(program, by_layers=False).cost.total
 
 
 def test_a_run_that_only_other_runs_join_to_the_layers_finds_its_place():

@@ -5,19 +5,21 @@ import random
 
 import pytest
 from tests.planner.layers.test_layers import planned
-from tests.random_layers import layered, random_design
+from tests.random_layers import design_of_parts, layered, random_design
 
 from eggshard import Limits
 from eggshard.costmodel import AlphaBeta, WireBytes
 from eggshard.planner.layers import ring
 
 
+@pytest.mark.parametrize("rows", ["one row", "parts"])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("model", [WireBytes(), AlphaBeta()], ids=["bytes", "seconds"])
-def test_no_plan_of_all_layers_costs_less_than_the_ring_says(seed, model):
+def test_no_plan_of_all_layers_costs_less_than_the_ring_says(seed, model, rows):
     """Without rewrites all plans are of the same terms, those of the whole program's own search among them."""
     rng = random.Random(seed)
-    program = layered(random_design(rng), rng)
+    design = random_design(rng)
+    program = layered(design_of_parts(design, rng) if rows == "parts" else design, rng)
     options = {"cost_model": model, "rewrites": [], "limits": Limits(seconds_per_node=0.05)}
     by_layers = planned(program, **options)
     whole = planned(program, by_layers=False, **options)
