@@ -138,8 +138,10 @@ def _planned(task: Task, state: Saturated, short: Short, hints: Sequence[Shardin
         f"priced in the program of {KEPT} layers that stand for {_counted(short)} equal ones, each of which does as "
         f"one of them{note and '; ' + note}", unit=unit,
         followed=frozenset(o.cls for s in steps.steps for o in s.origins if not o.problem))
-    search = replace(made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
-                     capped=encoding.capped, shared=True)
+    search = replace(
+        made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
+        capped=encoding.capped, shared=True,
+        left_out=(*made.search.left_out, f"plans in which equal parts, {_counted(short)} of them, do not do alike"))
     return replace(made, steps=steps, search=search, reasons=weighing.reasons)
 
 
