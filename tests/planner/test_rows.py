@@ -17,6 +17,8 @@ from tests.planner.test_stencils import PLANE, X4, X8, argument, planned  # noqa
 import eggshard as es  # noqa: E402
 from eggshard.costmodel import AlphaBeta  # noqa: E402
 from eggshard.ops.evaluate import evaluate_program  # noqa: E402
+from eggshard.placement import halos  # noqa: E402
+from eggshard.placement.halos import Halos  # noqa: E402
 from eggshard.steps.control_steps import Loop  # noqa: E402
 from eggshard.steps.steps import StepPlan  # noqa: E402
 from eggshard.steps.window_steps import WindowExchange  # noqa: E402
@@ -258,3 +260,24 @@ def test_iterations_that_reduce_make_no_rows() -> None:
     plan = check(run, X4, LINE, cost_model=LATENCY)
     (loop,) = loops(plan.device_program)
     assert loop.trip_count == 8
+
+
+@pytest.mark.parametrize("step", [walls, around])
+@pytest.mark.parametrize("trips", [20, 100])
+def test_windows_that_grow_steadily_are_followed_back_a_few_times(
+    monkeypatch: pytest.MonkeyPatch, step: Callable[..., Any], trips: int
+) -> None:
+    """And are those that every iteration is followed back to."""
+    asked = []
+    before = Halos._before
+    monkeypatch.setattr(Halos, "_before", lambda self, after: asked.append(1) or before(self, after))
+
+    def held(steady: int) -> tuple[list[Any], int]:
+        asked.clear()
+        monkeypatch.setattr(halos, "STEADY", steady)
+        plan = planned(lambda u: lax.fori_loop(0, trips, lambda _, u: step(u), u), X4, argument((256,), "x"),
+                       cost_model=LATENCY, results=None)
+        return [str(loop) for loop in loops(plan.device_program)], len(asked)
+
+    (few, less), (all_, more) = held(3), held(10**9)
+    assert few == all_ and less < more
