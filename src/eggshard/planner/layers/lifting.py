@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -95,19 +94,21 @@ class Lift:
         self._apart = all(copies[c] == copies[groups[c]] for c in range(len(groups)))
         self.whole = short.whole.region
         self._kept = list(short.values)
+        self._beside: tuple[Selection, list[np.ndarray]] | None = None
         self._input_number = {v: i for i, v in enumerate(self.whole.inputs)}
 
-    @cached_property
-    def _alone(self) -> list[np.ndarray]:
-        return tree_costs(Graph(self.encoding.problem)).choice
+    def beside(self, selection: Selection, cls: int, placement: int) -> int | None:
+        """The choice by which a class that a plan lacks is cheapest at a placement, where what the plan has is free.
 
-    def alone(self, cls: int, placement: int) -> int | None:
-        """The choice by which a class is cheapest at a placement alone; None where it can't be had there.
-
-        So is made what only parts take that are left out, which no plan of the short program has.
+        So is made what only parts take that are left out. None where it can't be had there.
         """
+        if self._beside is None or self._beside[0] is not selection:
+            chosen = selection.chosen
+            free = [[choice._replace(cost=0.0, needs=()) if i in chosen.get(c, ()) else choice
+                     for i, choice in enumerate(choices)] for c, choices in enumerate(self.encoding.problem.choices)]
+            self._beside = selection, tree_costs(Graph(replace(self.encoding.problem, choices=free))).choice
         outs = [choice.out for choice in self.encoding.problem.choices[cls]]
-        costs = self._alone[cls] + self.table(cls)[outs, placement]
+        costs = self._beside[1][cls] + self.table(cls)[outs, placement]
         return int(costs.argmin()) if costs.min(initial=math.inf) < math.inf else None
 
     def lift(self, selection: Selection, follow: Sequence[int]) -> Lifted | None:
@@ -333,10 +334,10 @@ class _Pricing:
         """The cheapest chosen source of a shard, of which every part has the same."""
         best: dict[int, Choice] = {}
         if group not in self.chosen:
-            alone = self.lift.alone(group, placement)
-            if alone is None:
+            beside = self.lift.beside(self.selection, group, placement)
+            if beside is None:
                 return None
-            self.chosen[group] = (alone,)
+            self.chosen[group] = (beside,)
         for i in self.chosen[group]:
             choice = self.lift.encoding.problem.choices[group][i]
             if choice.out not in best or choice.cost < best[choice.out].cost:
