@@ -20,8 +20,9 @@ from bench.programs import BenchProgram, fields
 from bench.worker import ROOT
 
 LEVELS, FIELDS = 40, 10
-#: Ops of programs in which nothing repeats, and those that a usual run leaves out.
-OPS, MORE = (1_000,), (20_000,)
+#: Programs in which nothing repeats: ops, seconds that the plan has and may take, and bytes; those of a usual run, and
+#: others.
+OPS, MORE = ((1_000, 60, 1 << 30),), ((20_000, 60, 1 << 30), (100_000, 600, 8 << 30))
 
 _TIMEOUT = 900.0
 
@@ -39,8 +40,8 @@ class Size(NamedTuple):
 def sizes(seed: int, everything: bool) -> Iterator[Size]:
     """The ocean model's shape, and programs in which nothing repeats, drawn by the seed."""
     yield Size(f"{FIELDS} fields, {LEVELS} levels", ("ocean", str(LEVELS), str(FIELDS)), 60.0, 4 << 30, program().known)
-    for number in (*OPS, *(MORE if everything else ())):
-        yield Size(f"{number:,} ops, seed {seed}", ("irregular", str(number), str(seed)), 60.0, 1 << 30)
+    for number, seconds, most in (*OPS, *(MORE if everything else ())):
+        yield Size(f"{number:,} ops, seed {seed}", ("irregular", str(number), str(seed), str(seconds)), seconds, most)
 
 
 def program(levels: int = LEVELS, count: int = FIELDS) -> BenchProgram:
@@ -52,10 +53,10 @@ def program(levels: int = LEVELS, count: int = FIELDS) -> BenchProgram:
     )  # fmt: skip
 
 
-def plan_once(kind: str, first: int, second: int) -> dict[str, object]:
+def plan_once(kind: str, first: int, second: int, seconds: int = 60) -> dict[str, object]:
     """Plan in this process and say what it took; memory counts this process and those that it started.
 
-    kind: ``ocean`` with its levels and fields, or ``irregular`` with its ops and seed.
+    kind: ``ocean`` with its levels and fields, or ``irregular`` with its ops and seed. seconds: the time limit.
     """
     import eggshard
     from bench.programs.irregular import irregular
@@ -68,10 +69,10 @@ def plan_once(kind: str, first: int, second: int) -> dict[str, object]:
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", eggshard.EggshardWarning)
-        plan = eggshard.optimize(source, cost_model=model)
-    seconds = time.perf_counter() - began
+        plan = eggshard.optimize(source, cost_model=model, limits=eggshard.Limits(seconds=seconds))
+    took = time.perf_counter() - began
     return {
-        "seconds": seconds,
+        "seconds": took,
         "peak": peak_memory(),
         "bytes": plan.serial_bytes,
         "collectives": plan.collectives,

@@ -70,16 +70,17 @@ class LayerSearch:
                  for pair in itertools.pairwise([maker[v], *found] if v in maker else found)]
         self.edges = np.array(edges, np.int64).reshape(-1, 2)
 
-    def layerings(self, taken: np.ndarray) -> list[Layering]:
-        """Ways of seeing layers in the ops that are not taken, of different numbers of them.
+    def ways(self, taken: np.ndarray) -> list[tuple[int, list[Stretch]]]:
+        """Ways of seeing layers in the ops that are not taken, of different numbers of them: how many ops a short form
+        would spare at most, and the stretches; those first that would spare most.
 
         Ops are compared by names and types alone. What differs between layers in anything else, as slices of one array
         at several places do, is of none.
         """
         kinds = np.where(taken, -1 - np.arange(len(taken)), self.alike)
-        return [self._layering(found) for found in _by_count(stretches(kinds.tolist(), LEAST), len(kinds))]
+        return _by_count(stretches(kinds.tolist(), LEAST), len(kinds))
 
-    def _layering(self, found: list[Stretch]) -> Layering:
+    def layering(self, found: list[Stretch]) -> Layering:
         """The layers of the longest stretch, and of those that belong to the same ones."""
         search = _Layers(self.edges, len(self.exact))
         added: list[Stretch] = []
@@ -101,10 +102,10 @@ def _numbered(kinds: Sequence[Hashable]) -> list[int]:
     return [numbers.setdefault(kind, len(numbers)) for kind in kinds]
 
 
-def _by_count(found: list[Stretch], size: int) -> list[list[Stretch]]:
-    """Disjoint stretches of about as many blocks each: those first of which the most ops are not kept."""
+def _by_count(found: list[Stretch], size: int) -> list[tuple[int, list[Stretch]]]:
+    """Disjoint stretches of about as many blocks each: those first of which the most ops are not kept, and how many."""
     found = [s for s in found if s.stop - s.start >= LITTLE * size]
-    ways: dict[tuple[Stretch, ...], tuple[float, int]] = {}
+    ways: dict[tuple[Stretch, ...], tuple[int, int]] = {}
     for count in sorted({_blocks(s) for s in found}):
         chosen: list[Stretch] = []
         for s in found:
@@ -116,7 +117,7 @@ def _by_count(found: list[Stretch], size: int) -> list[list[Stretch]]:
                 if _blocks(rest) >= max(LEAST, count - SLACK):
                     chosen = [*others, rest]
         ways[tuple(chosen)] = sum(s.stop - s.start - KEPT * s.period for s in chosen), count
-    return [list(way) for way in sorted(ways, key=ways.__getitem__, reverse=True)[:WAYS]]
+    return [(ways[way][0], list(way)) for way in sorted(ways, key=ways.__getitem__, reverse=True)[:WAYS]]
 
 
 def _beside(s: Stretch, others: Sequence[Stretch]) -> Stretch:

@@ -58,9 +58,13 @@ def find_parts(program: Program) -> Parts | None:
     search = LayerSearch(program.region)
     found = Parts([-1] * count, [(-1, -1)] * count)
     while True:
-        ways = [found.added(layering, _Comparison(program, search.exact, layering).rows())
-                for layering in search.layerings(np.array(found.part) >= 0)]
-        best = max(ways, key=Parts.spared, default=found)
+        best = found
+        for most, way in search.ways(np.array(found.part) >= 0):
+            if found.spared() + most <= best.spared():
+                break
+            layering = search.layering(way)
+            parts = found.added(layering, _Comparison(program, search.exact, layering).rows())
+            best = max(best, parts, key=Parts.spared)
         if best.spared() - found.spared() <= WORTH * count:
             return found if found.rows else None
         found = best

@@ -110,8 +110,9 @@ class Ring:
             if bound < (1 - gap) * cost and (late or rise <= STEADY * part):
                 found = self._decoded(dual, ends, opened)
                 price = None if found is None else self.lift.price(found, self.follow)
-                if price is not None and price < cost:
-                    best, cost = found, price
+                if price is None or price >= cost:
+                    break
+                best, cost = found, price
             if late or bound >= (1 - gap) * cost:
                 break
         return RingPlan(best, cost, min(bound, cost))
