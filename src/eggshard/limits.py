@@ -63,7 +63,7 @@ class Limits:
     gap: float = 1e-4
     seconds_per_node: float = 0.002
     patience: float = 20.0
-    proof: float = 0.2
+    proof: float = 0.25
     flops: float = 1.1
     effort: str = "default"
 
