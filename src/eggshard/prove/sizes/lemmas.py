@@ -85,11 +85,11 @@ def cut_at_lemmas(
     while True:
         there = {lemma.held: v for v, lemma in cuts.items()} | {w: w for w in device_program.inputs}
         here = {*cuts, *region.inputs}
-        used = {lemma: (mine.of(lemma.value, here, lemma.output)[1],
+        made = {lemma: (mine.of(lemma.value, here, lemma.output)[1],
                         {there[w] for w in its.of(lemma.held, there, lemma.output)[1]})
                 for lemma in timely((*cuts.values(), *outputs))}
-        made_of = {v: used[lemma][0] for v, lemma in cuts.items()}
-        apart = {v for sides in used.values() for v in _apart(*sides, made_of)}
+        below = {v: made[lemma][0] for v, lemma in cuts.items()}
+        apart = {v for both in made.values() for v in _apart(*both, below)}
         if not apart.intersection(cuts):
             break
         cuts = {v: lemma for v, lemma in cuts.items() if v not in apart}
@@ -133,16 +133,17 @@ def cut_at_lemmas(
                   [[frozenset(used_by[lemma]) for lemma in lemmas] for lemmas in groups.values()], uncut)
 
 
-def _apart(mine: set[int], its: set[int], made_of: Mapping[int, set[int]]) -> set[int]:
-    """The cuts at which a lemma of these variables in the program, and of those in the plan, can't be cut.
+def _apart(mine: set[int], its: set[int], below: Mapping[int, set[int]]) -> set[int]:
+    """Where a lemma of these variables in the program, and of those in the plan, can't be cut; ``below``: what each cut
+    is made of.
 
-    What one side uses besides, the other has in a cut that is made of it, and that the first makes once more: that one
-    is none. Without such, what is used besides is none.
+    What one side uses besides, the other has in a cut that is made of it, which the first makes once more: there
+    neither is cut. Without such a cut, they are not cut at what is used besides.
     """
     found: set[int] = set()
     for one, other in ((mine, its), (its, mine)):
         more = one - other
-        again = {v for v in other if more.intersection(made_of.get(v, ()))} if more else set()
+        again = {v for v in other if more.intersection(below.get(v, ()))} if more else set()
         found |= again or more
     return found
 
