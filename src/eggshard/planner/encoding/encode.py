@@ -288,8 +288,7 @@ class Encoder:
         return layout
 
     def _hand(self, out: Encoding, handed: Mapping[int, int], choices: list[list[Choice]]) -> None:
-        """Hand classes on wherever some user takes them: at last those that are handed on as a view of what is handed.
-        """
+        """Hand classes on wherever some user takes them, and then where those are taken that are views of them."""
         known = dict.fromkeys(handed, 0)
         while any(known[c] < len(out.placements[out.views.group[c]]) for c in handed):
             for c, source in handed.items():
