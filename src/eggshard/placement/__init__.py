@@ -5,4 +5,6 @@ of their neighbours' elements (`windows`, `window_transfer`), and what two tilin
 (`grids`, `slabs`, `edge_colouring`).
 
 What a placement is stands in `program.placement`. Nothing here communicates: that takes `steps`, found by `reshard`.
+
+`python -m bench planning` shows what a change of its constants does.
 """

@@ -85,7 +85,6 @@ def plan_by_layers(task: Task, part: Callable[[], float]) -> Scheduled | None:
     saturating = begun(lambda: saturated(context, short.region, task.rules))
     hints = timed(clock, "propagate", hinted)
     timed(clock, "price", lambda: small.price_ahead(short.program.region))
-    part()  # the whole program's baseline, which the plan is compared with
     graph = timed(clock, "saturate", saturating)
     state = advanced(
         Saturated, replace(task, plans=small, region=short.region, inputs=small_context.inputs,
