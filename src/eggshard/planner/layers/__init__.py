@@ -1,4 +1,4 @@
-"""Planning of programs of many equal layers: found, planned by two of them, and lifted back to all.
+"""Planning of programs of many equal parts: found, planned by two of each row, and lifted back to all.
 
-In: a program of hundreds of ops. Out: its plan, or None where layers do not repeat (`planning`).
+In: a program of hundreds of ops. Out: its plan, or None where too little of it repeats (`planning`).
 """
