@@ -38,12 +38,6 @@ class Parts:
                     part[i], place[i] = len(at) - 1, there
         return Parts(part, place, at, all_)
 
-    def kept(self) -> float:
-        """The part of the equal parts' ops that is kept."""
-        sizes = [len(self.at[row.start]) for row in self.rows]
-        kept, all_ = KEPT * sum(sizes), sum(len(row) * size for row, size in zip(self.rows, sizes, strict=True))
-        return kept / all_
-
     def spared(self) -> int:
         """The number of ops that are not kept."""
         return sum((len(row) - KEPT) * len(self.at[row.start]) for row in self.rows)
