@@ -136,12 +136,13 @@ _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "m
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"},
           "planning": {"only": "only", "seed": "seed", "variants": "variants"},
+          "lit": {"shardy": "shardy", "enzyme": "enzyme"},
            "prove": {"seconds": "seconds", "resumed": "resume"},
           "scale": {"only": "only", "everything": "all", "seed": "seed"},
           "run": {"only": "only", "seed": "seed", "variants": "variants", "model": "model"},
           "same": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
-_MEASURED = ("engines", "extraction", "mutants", "prove", "shardy", "triton")
+_MEASURED = ("engines", "extraction", "lit", "mutants", "prove", "shardy", "triton")
 """Sections of a seed, with records of their own."""
 _DEVICES = {"guard": 32}
 """Virtual devices of sections that need more than families do."""
@@ -170,6 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action=argparse.BooleanOptionalAction,
         help="run without algebra, exact, and with doubled caps too (by default not for stencil and padslice)",
     )
+    parser.add_argument("--shardy", type=Path, help="of lit: a checkout of Shardy's repository")
+    parser.add_argument("--enzyme", type=Path, help="of lit: a checkout of Enzyme-JAX's repository")
     parser.add_argument("--table", default="", help="of costmodel: XLA's table of measured collectives")
     parser.add_argument("--machine", default="", help="of costmodel: the file of a machine calibrated here before")
     parser.add_argument("--hosts", type=int, default=4, help="of cluster: hosts, each with a process")

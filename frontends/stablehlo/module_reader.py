@@ -18,6 +18,7 @@ from eggshard.ops import registry
 from eggshard.ops.base import OpDef
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.codec import Dense, decode_attributes
+from eggshard.program.replica_groups import by_mesh_axes, listed_groups
 from eggshard.program.sharding import Sharding
 from eggshard.program.types import TOKEN, TensorType, numpy_dtype
 
@@ -70,6 +71,8 @@ class ModuleReader:
         if found is None:
             codecs = definition.attributes
             texts = {name: str(attribute) for name, attribute in items if name in codecs}
+            if by_mesh_axes(texts.get("replica_groups", "")):
+                texts["replica_groups"] = listed_groups(texts["replica_groups"], self.meshes.named)
             values = definition.from_mlir(decode_attributes(codecs, texts), operands, results)
             found = self._attributes[key] = (definition.name, Attributes(values))
         return found[1]

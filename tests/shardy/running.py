@@ -129,8 +129,13 @@ def run_on_xla(local: str, boundary: Boundary, arrays: Sequence[np.ndarray]) -> 
 
 
 def meaning_of(text: str) -> Program:
-    """What a module computes, in whatever order its meshes number devices."""
-    return read(re.sub(r", device_ids\s*=\s*\[[^\]]*\]", "", text))
+    """What a module computes, in whatever order its meshes number devices: meshes of the same axes are one."""
+    text = re.sub(r", device_ids\s*=\s*\[[^\]]*\]", "", text)
+    first: dict[str, str] = {}
+    for line, name, axes in re.findall(r"(sdy\.mesh @([\w.]+) = (?:#sdy\.mesh)?(<.*>))", text):
+        if first.setdefault(axes, name) != name:
+            text = re.sub(rf"@{name}\b", f"@{first[axes]}", text.replace(line, "", 1))
+    return read(text)
 
 
 def inputs_of(program: Program, seed: int, nans: bool = True) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ after it, the step moves elements across their boundaries, so that no op takes l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from jaxlib.mlir import ir
 from eggshard.errors import ProgramError
 from eggshard.program.axes import Axes, shard_count
 from eggshard.program.mesh import Mesh
+from eggshard.program.replica_groups import by_mesh_axes, listed_groups
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import element_bytes
 from eggshard.shardy.module import ShardyModule, callee, shape
@@ -173,7 +174,7 @@ class _Counter:
         if step is not None:
             return self._collective(op, step)
         if op.name in _GROUPED or op.name == "stablehlo.collective_permute":
-            return _stablehlo(op)
+            return _stablehlo(op, self.meshes)
         regions = [self._region(region) for region in op.regions]
         if op.name in _BRANCHES:
             return max(regions, default=WireBytes())
@@ -214,14 +215,17 @@ _GROUPED = {
 }
 
 
-def _stablehlo(op: Any) -> WireBytes:
+def _stablehlo(op: Any, meshes: Mapping[str, Mesh | int]) -> WireBytes:
     size = sum(math.prod(shape(r)) * element_bytes_of(r) for r in op.results)
     if op.name == "stablehlo.collective_permute":
         pairs = np.array(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"])).reshape(-1, 2)
         moved = [target for source, target in pairs.tolist() if source != target]
         devices = max(int(pairs.max()) + 1, 1) if len(pairs) else 1
         return WireBytes(float(size if moved else 0), size * len(moved) / devices, int(bool(moved)))
-    groups = np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"]))
+    groups = op.attributes["replica_groups"]
+    if by_mesh_axes(str(groups)):
+        groups = ir.Attribute.parse(listed_groups(str(groups), meshes))
+    groups = np.array(ir.DenseIntElementsAttr(groups))
     moved_bytes = size * _GROUPED[op.name](max(groups.shape[-1], 1))
     return WireBytes(moved_bytes, moved_bytes, int(moved_bytes > 0))
 

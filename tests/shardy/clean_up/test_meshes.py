@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.shardy.clean_up.features import ALL
 from tests.shardy.clean_up.written import WRITTEN
@@ -9,6 +11,7 @@ from tests.shardy.peer import run_peer
 
 from eggshard import shardy
 from eggshard.errors import ProgramError
+from eggshard.frontends.stablehlo.reading import read
 
 
 def reduced(mesh: str, meshes: str = "") -> str:
@@ -86,11 +89,34 @@ def test_what_is_nothing_without_its_mesh_is_refused(kind: str, op: str) -> None
         shardy.transform(WRITTEN[kind], "drop-sharding-and-mesh")
 
 
-def test_groups_keep_the_mesh_that_they_name() -> None:
+def test_groups_are_listed_where_their_mesh_goes() -> None:
     """jaxlib's pass removes it and then refuses the module."""
     assert run_peer(reduced("@mesh"), "sdy-drop-sharding-and-mesh").failure
     after = shardy.transform(reduced("@mesh"), "drop-sharding-and-mesh")
-    assert "sdy" not in after and after == shardy.transform(reduced("@mesh"), "inline-meshes")
+    assert "mesh" not in after and "replica_groups = dense<" in after
+
+
+@pytest.mark.parametrize("axes, groups", [
+    ('#sdy<axis_ref"y">', "[[0, 1, 2, 3], [4, 5, 6, 7]]"),
+    ('#sdy<axis_ref"y":(1)2>, #sdy<axis_ref"x">', "[[0, 4, 2, 6], [1, 5, 3, 7]]"),
+    ('#stablehlo.axis_ref<name = "y", sub_axis_info = (2)2>', "[[0, 1], [2, 3], [4, 5], [6, 7]]"),
+])  # fmt: skip
+def test_groups_along_axes(axes: str, groups: str) -> None:
+    """Of a mesh by name, and of one in full, whose axes StableHLO then writes itself."""
+    text = f"""sdy.mesh @mesh = <["x"=2, "y"=4]>
+      func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+        %0 = "stablehlo.all_reduce"(%a) <{{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+          replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [{axes}]>,
+          use_global_device_ids}}> ({{
+        ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+          %s = stablehlo.add %l, %r : tensor<f32>
+          stablehlo.return %s : tensor<f32>
+        }}) : (tensor<4xf32>) -> tensor<4xf32>
+        return %0 : tensor<4xf32>
+      }}"""
+    assert f"replica_groups = dense<{groups}>" in shardy.transform(text, "drop-sharding-and-mesh")
+    assert f"replica_groups = dense<{groups}>" in shardy.transform(text, "inline-meshes,drop-sharding-and-mesh")
+    assert [list(group) for group in read(text).region.ops[0].attributes["replica_groups"]] == json.loads(groups)
 
 
 def test_a_mesh_that_is_not_there_is_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.shardy.running import assert_runs_equal
 
@@ -99,6 +101,61 @@ RUN = {
 def test_odd_programs_on_devices(name: str) -> None:
     text = f"module {{ {MESH} {RUN[name]} }}"
     assert_runs_equal(text, shardy.transform(text, "convert-global-to-local"), nans=(False,))
+
+
+IN_PLACE = {
+    "spread out, and shards begin at other holes": ("tensor<16xf32>", "low = [2], high = [2], interior = [2]", 50),
+    "cut off at both ends": ("tensor<16xf32>", "low = [-2], high = [-2], interior = [0]", 12),
+    "both": ("tensor<16xf32>", "low = [-2], high = [-3], interior = [1]", 26),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_pads_whose_shards_have_all_that_their_devices_need(name: str) -> None:
+    """Each device takes its shard at a place of its own; nothing is sent."""
+    type_, edges, size = IN_PLACE[name]
+    y, result = '[{"y"}]', f"tensor<{size}xf32>"
+    text = f"""module {{ {MESH}
+      func.func @main(%a: {type_} {{sdy.sharding = #sdy.sharding<@mesh, {y}>}})
+          -> ({result} {{sdy.sharding = #sdy.sharding<@mesh, {y}>}}) {{
+        %c = stablehlo.constant dense<7.0> : tensor<f32>
+        %0 = stablehlo.pad %a, %c, {edges} {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, {y}>]>}}
+          : ({type_}, tensor<f32>) -> {result}
+        return %0 : {result} }} }}"""
+    local = shardy.transform(text, "convert-global-to-local")
+    assert "collective_permute" not in local
+    assert_runs_equal(text, local, xla=True)
+
+
+def test_arguments_that_are_summed_hold_addends() -> None:
+    """Whether or not a module says so: what devices hold of an argument only its callers know."""
+    whole, x, xy = "[{}, {}]", '[{"x"}, {}]', '[{"x"}, {"y"}]'
+
+    def text(argument: str) -> str:
+        return f"""module {{ {MESH}
+          func.func @main(%a: tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, {argument}>}})
+              -> (tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, {xy}>}}) {{
+            %0 = sdy.reduce_scatter [{{"x"}}, {{}}] %a out_sharding=<@mesh, {x}> : tensor<8x4xf32>
+            %1 = sdy.reduce_scatter [{{}}, {{"y"}}] %0 out_sharding=<@mesh, {xy}> : tensor<8x4xf32>
+            return %1 : tensor<8x4xf32> }} }}"""
+
+    local = shardy.transform(text(whole), "convert-global-to-local")
+    assert_runs_equal(text(f'{whole}, unreduced={{"x", "y"}}'), local)
+
+
+def test_what_depends_on_its_device_is_sent_by_the_one_it_lies_on() -> None:
+    text = f"""module {{ {MESH}
+      sdy.mesh @third = <[], device_ids=[2]>
+      func.func @main(%a: tensor<8xi32> {X}) -> tensor<8xi32> {{
+        %0 = stablehlo.partition_id : tensor<ui32>
+        %1 = stablehlo.convert %0 : (tensor<ui32>) -> tensor<i32>
+        %2 = stablehlo.broadcast_in_dim %1, dims = [] : (tensor<i32>) -> tensor<8xi32>
+        %3 = stablehlo.add %a, %2 {{sdy.sharding = #sdy.sharding_per_value<[<@third, []>]>}} : tensor<8xi32>
+        return %3 : tensor<8xi32> }} }}"""
+    everywhere = text.replace("@third, []", "@mesh, [{}]")
+    meant = re.sub(r"stablehlo.partition_id.*", "stablehlo.constant dense<2> : tensor<ui32>", everywhere)
+    local = shardy.transform(text, "resolve-single-device-sharding,convert-global-to-local")
+    assert_runs_equal(everywhere, local, original=meant)
 
 
 def test_numbers_from_hidden_state_are_the_same_where_a_shard_is() -> None:

@@ -66,8 +66,9 @@ CASES = {
         ["stablehlo.tanh", "tensor<16xf32>", '{"x"}', "sdy.all_reduce"],
     ),
     "reduction of what is whole": (
-        module(f"""%0 = sdy.all_reduce {{"y"}} %a out_sharding=<@mesh, {X}> : tensor<8x16xf32>
-          return %0 : tensor<8x16xf32>"""),
+        module(f"""%0 = stablehlo.tanh %a {stated(X)} : tensor<8x16xf32>
+          %1 = sdy.all_reduce {{"y"}} %0 out_sharding=<@mesh, {X}> : tensor<8x16xf32>
+          return %1 : tensor<8x16xf32>"""),
         ["sdy.all_reduce", "tensor<8x16xf32>", '{"y"}', "once per device"],
     ),
     "reshards": (

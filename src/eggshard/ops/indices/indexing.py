@@ -13,7 +13,7 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops.base import PASS, REDUCE, Arrays, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import Dimension, FactorTable
-from eggshard.ops.indices.sharded_windows import index_components, indexed_dimension, local_windows
+from eggshard.ops.indices.sharded_windows import indexed_dimension, indexed_windows, local_windows, narrow_dimensions
 from eggshard.ops.shapes.movement import moves_partial_sums
 from eggshard.ops.shard_program import ShardProgram, owner_monoid
 from eggshard.ops.windows import Windows
@@ -197,9 +197,8 @@ class _Gather(OpDef):
             theirs[e] = result[b] = table.new(y.shape[b])
         for d, e in zip(windows.operand_batching, windows.indices_batching, strict=True):
             ours[d] = theirs[e]
-        for d in windows.index_map:
-            if d not in ours:
-                ours[d] = indexed_dimension(table, x.shape[d], attrs["slice_sizes"][d], REDUCE, owner_monoid(x.dtype))
+        for d in narrow_dimensions(windows, x.shape, attrs["slice_sizes"]):
+            ours[d] = indexed_dimension(table, x.shape[d], attrs["slice_sizes"][d], REDUCE, owner_monoid(x.dtype))
         rows = table.row(x, ours), table.row(indices, theirs)
         return table.rule(rows, (table.row(y, result),), moves_partial_sums(x.dtype))
 
@@ -226,9 +225,9 @@ class _Gather(OpDef):
         return (np.array(np.broadcast_to(x[windows.positions(starts, sizes, len(shape))], shape)),)
 
     def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
+        sizes = attrs["slice_sizes"]
         windows = Windows.of_gather(attrs["dimension_numbers"])
-        components = index_components(program, windows, program.values[1])
-        return _read_windows(program, windows, components, attrs["slice_sizes"])
+        return _read_windows(program, *indexed_windows(program, windows, program.values[1], sizes), sizes)
 
 
 for _definition in (_DynamicSlice(), _DynamicUpdateSlice(), _Gather()):

@@ -26,7 +26,7 @@ from eggshard.ops.base import (
 )
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.factor_table import Dimension, FactorTable, Linear
-from eggshard.ops.indices.sharded_windows import index_components, indexed_dimension, local_windows
+from eggshard.ops.indices.sharded_windows import indexed_dimension, indexed_windows, local_windows, narrow_dimensions
 from eggshard.ops.reductions.monoids import SET
 from eggshard.ops.reductions.reduction import monoid_region
 from eggshard.ops.region_builder import RegionBuilder
@@ -109,9 +109,8 @@ class _Scatter(OpDef):
         for d, e in zip(windows.operand_batching, windows.indices_batching, strict=True):
             ours[d] = theirs[e] = updating[batch[e]] = table.new(x.shape[d])
         sizes = self._window_sizes(windows, x.rank, update.shape)
-        for d in windows.index_map:
-            if d not in ours:
-                ours[d] = indexed_dimension(table, x.shape[d], sizes[d], PASS)
+        for d in narrow_dimensions(windows, x.shape, sizes):
+            ours[d] = indexed_dimension(table, x.shape[d], sizes[d], PASS)
         linear = self._linear(attrs, operands)
         monoid = attrs.get("monoid", "")
         parts = any(name == monoid for name, _ in linear)
@@ -160,7 +159,7 @@ class _Scatter(OpDef):
         updates = program.operands[count + 1]
         windows = Windows.of_scatter(attrs["scatter_dimension_numbers"])
         sizes = self._window_sizes(windows, program.operands[0].type.rank, updates.type.shape)
-        components = index_components(program, windows, program.values[count])
+        windows, components = indexed_windows(program, windows, program.values[count], sizes)
         local = local_windows(program, windows, components, sizes, updates.local.shape, clamped=False)
         operands = (*program.values[:count], local.indices, *program.values[count + 1 :])
         indices = program.operands[count]

@@ -83,8 +83,33 @@ def local_windows(
     return LocalWindows(local, local_sizes, indices, reduce(partial(program.op, "and"), inside))
 
 
-def index_components(program: ShardProgram, windows: Windows, indices: int) -> list[int]:
-    """The components of the index vectors in a value, each over the batch dimensions."""
+def narrow_dimensions(windows: Windows, operand: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """The operand's dimensions in which windows are smaller than it: those that are indexed, then the others.
+
+    In the others, which no component of the index vectors stands for, windows begin at 0.
+    """
+    rest = [d for d in range(len(operand)) if d not in windows.index_map and d not in windows.operand_batching]
+    return [d for d in (*windows.index_map, *rest) if sizes[d] != operand[d]]
+
+
+def indexed_windows(
+    program: ShardProgram, windows: Windows, indices: int, sizes: Sequence[int]
+) -> tuple[Windows, list[int]]:
+    """Windows of these sizes with an index for every dimension that is cut, and the components of the index vectors.
+
+    indices: the value of the index vectors. Each component is over the batch dimensions.
+    """
+    x, type_ = program.operands[0], program.type_of(indices)
+    components = _components(program, windows, indices)
+    narrow = narrow_dimensions(windows, x.type.shape, sizes)
+    added = [d for d in narrow if d not in windows.index_map and x.cut(d)]
+    if added:
+        zero = program.splat(0, type_.with_shape(windows.batch_shape(type_.shape)))
+        components += [zero] * len(added)
+    return windows._replace(index_map=(*windows.index_map, *added)), components
+
+
+def _components(program: ShardProgram, windows: Windows, indices: int) -> list[int]:
     shape, dim = program.type_of(indices).shape, windows.index_vector_dim
     if dim == len(shape) or shape[dim] == 1:
         return [program.reshape(indices, windows.batch_shape(shape))]

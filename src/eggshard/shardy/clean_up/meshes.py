@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -12,6 +12,16 @@ from eggshard.planner.propagation.draft import without_size_one
 from eggshard.program.codec import String
 from eggshard.program.cursor import read_mesh
 from eggshard.program.mesh import Mesh
+from eggshard.program.replica_groups import (
+    NAMED,
+    WRITTEN,
+    by_mesh_axes,
+    device_ids_text,
+    listed_groups,
+    plain,
+    with_mesh,
+    written_mesh,
+)
 from eggshard.program.tensor_sharding import TensorSharding, mesh_attribute
 from eggshard.shardy.module import BODIES, OWN_SHARDING, ShardyModule, create, symbol
 from eggshard.shardy.passes import shardy_pass
@@ -20,11 +30,6 @@ from eggshard.shardy.rewriting import drop_shardings, transform_shardings
 MESH, GROUPS = "sdy.mesh", "replica_groups"
 #: Collectives whose groups may name a mesh.
 GROUPED = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_broadcast")
-_NAMED = re.compile(r"(?<=mesh = )@(?P<name>\"(?:[^\"\\]|\\.)*\"|[\w$.]+)")
-_WRITTEN = re.compile(
-    r"(?<=mesh = )#stablehlo\.mesh<axes *= *\[(?P<axes>.*?)\](?:, device_ids *= *(?P<ids>.*?))?>(?=, axes)"
-)
-_AXIS = re.compile(r"name = (\"(?:[^\"\\]|\\.)*\"), size = (\d+)")
 
 
 @shardy_pass("remove-size-one-axes")
@@ -52,8 +57,12 @@ def inline_meshes(module: ShardyModule) -> None:
             return TensorSharding(mesh, sharding.updated(device=device).sharding)
         return TensorSharding(mesh, sharding.sharding)
 
+    def in_full(text: str) -> str:
+        match = NAMED.search(text)
+        return with_mesh(text, named[plain(match["name"])]) if match and plain(match["name"]) in named else text
+
     transform_shardings(module, inlined)
-    _write_groups(module)
+    _rewrite_groups(module, in_full)
     for op in _mesh_ops(module):
         op.erase()
 
@@ -107,16 +116,14 @@ class _Lifting:
         return TensorSharding(name, sharding.updated(device=None).sharding)
 
     def _groups(self, text: str) -> str:
-        match = _NAMED.search(text)
+        match = NAMED.search(text)
         if match:
-            name = self.of_name.get(_plain(match["name"]), _plain(match["name"]))
+            name = self.of_name.get(plain(match["name"]), plain(match["name"]))
             return text[: match.start()] + f"@{String().encode(name)}" + text[match.end() :]
-        match = _WRITTEN.search(text)
+        match = WRITTEN.search(text)
         if not match:
             return text
-        axes = [(String().decode(name), int(size)) for name, size in _AXIS.findall(match["axes"])]
-        ids = _device_ids(match["ids"])
-        name = self._named(Mesh(axes, None if not axes else ids), ids[0] if ids and not axes else None)
+        name = self._named(*written_mesh(match))
         return text[: match.start()] + f"@{String().encode(name)}" + text[match.end() :]
 
     def _named(self, mesh: Mesh, device: int | None) -> str:
@@ -142,7 +149,7 @@ class _Lifting:
 def drop_sharding_and_mesh(module: ShardyModule) -> None:
     """Remove all shardings and all meshes: what is left is a program of one device, or of each device by itself.
 
-    Groups of StableHLO's collectives that name a mesh have it written in full. ProgramError where an op is nothing
+    Groups of StableHLO's collectives that are axes of a mesh are listed. ProgramError where an op is nothing
     without its mesh (a reshard, a collective of Shardy's, a manual computation): such programs are made local first.
     """
     for op in module.walk():
@@ -152,7 +159,8 @@ def drop_sharding_and_mesh(module: ShardyModule) -> None:
                 f"{op.name} needs its mesh: {str(op).partition(chr(10))[0][:160]}; "
                 "run reshard-to-collectives and convert-global-to-local before drop-sharding-and-mesh"
             )
-    _write_groups(module)
+    named = module.meshes
+    _rewrite_groups(module, lambda text: listed_groups(text, named))
     drop_shardings(module)
     for op in _mesh_ops(module):
         op.erase()
@@ -162,15 +170,12 @@ def _mesh_ops(module: ShardyModule) -> list[Any]:
     return [op.operation for op in module.module.body.operations if op.operation.name == MESH]
 
 
-def _write_groups(module: ShardyModule) -> None:
-    """Write the meshes that groups name in full."""
-    named = module.meshes
+def _rewrite_groups(module: ShardyModule, change: Callable[[str], str]) -> None:
+    """Change the text of all groups that are axes of a mesh."""
     for op in _grouped(module):
         text = str(op.attributes[GROUPS])
-        match = _NAMED.search(text)
-        if match and (name := _plain(match["name"])) in named:
-            text = text[: match.start()] + _written(named[name]) + text[match.end() :]
-            op.attributes[GROUPS] = ir.Attribute.parse(text)
+        if by_mesh_axes(text):
+            op.attributes[GROUPS] = ir.Attribute.parse(change(text))
 
 
 def _grouped(module: ShardyModule) -> list[Any]:
@@ -181,30 +186,7 @@ def _symbol(op: Any) -> str:
     return symbol(op) if "sym_name" in op.attributes else ""
 
 
-def _plain(name: str) -> str:
-    return String().decode(name) if name.startswith('"') else name
-
-
-def _axes(mesh: Mesh, entry: str) -> str:
-    return ", ".join(entry.format(name=String().encode(name), size=size) for name, size in mesh.axes.items())
-
-
-def _ids(mesh: Mesh | int) -> str:
-    ids = [mesh] if isinstance(mesh, int) else list(mesh.device_ids or ())
-    shown = str(ids) if len(ids) > 1 else "".join(map(str, ids))
-    return f", device_ids = dense<{shown}> : tensor<{len(ids)}xi64>" if ids else ""
-
-
-def _device_ids(text: str | None) -> tuple[int, ...] | None:
-    return tuple(map(int, re.findall(r"\d+", text.partition(" : ")[0]))) if text else None
-
-
-def _written(mesh: Mesh | int) -> str:
-    """StableHLO's own attribute of a mesh."""
-    axes = "" if isinstance(mesh, int) else _axes(mesh, "#stablehlo.mesh_axis<name = {name}, size = {size}>")
-    return f"#stablehlo.mesh<axes = [{axes}]{_ids(mesh)}>"
-
-
 def _dictionary(mesh: Mesh | int) -> str:
-    axes = "" if isinstance(mesh, int) else _axes(mesh, "{{name = {name}, size = {size} : i64}}")
-    return f"{{axes = [{axes}]{_ids(mesh)}}}"
+    axes = {} if isinstance(mesh, int) else mesh.axes
+    listed = ", ".join(f"{{name = {String().encode(name)}, size = {size} : i64}}" for name, size in axes.items())
+    return f"{{axes = [{listed}]{device_ids_text(mesh)}}}"

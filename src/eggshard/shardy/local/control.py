@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.program.axes import Axes, union
+from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import read_per_value
@@ -132,17 +135,37 @@ def _group(conversion: Conversion, op: Any) -> None:
 def _collective(conversion: Conversion, op: Any) -> None:
     value, (stated,) = op.operands[0], conversion.results_stated(op)
     source = conversion.layout(value)
-    if value in conversion.combined and op.name in ("sdy.all_reduce", "sdy.reduce_scatter"):
-        source = source.partial(conversion.combined[value], BY_REGION)
     collective = Collective.read(op)
     assert collective is not None
+    if collective.kind in ("all_reduce", "reduce_scatter"):
+        if value in conversion.combined:
+            source = source.partial(conversion.combined[value], BY_REGION)
+        elif _is_given(conversion, value):
+            source = _as_partial_sums(source, stated.mesh, (collective.axes, *collective.dims))
     mesh, actions, made = steps_of(collective, source, stated, conversion.options)
     if source.monoid == BY_REGION:  # it is reduced already
         made = made.partial((), "")
         actions = [Slice(a.moves) for a in actions if isinstance(a, ReduceScatter)]
     name = conversion.mesh_name(op)
     new = conversion.splicer.act(mesh, actions, value, source.local, op, name)
+    if _is_given(conversion, value):
+        conversion.given.add(new)
     conversion.replace(op, [new], [made])
+
+
+def _is_given(conversion: Conversion, value: Any) -> bool:
+    """Whether a value is an argument of a function, moved and reduced or not: what devices hold, only callers know."""
+    if isinstance(value, ir.BlockArgument):
+        return bool(value.owner.owner.operation.name == "func.func")
+    return value in conversion.given
+
+
+def _as_partial_sums(layout: Layout, mesh: Mesh, lists: Sequence[Axes]) -> Layout:
+    """The layout of a value that is summed over axes which nothing is said about: its devices hold addends."""
+    if not layout.plain:
+        mesh = layout.mesh
+    held = union(layout.unreduced, tuple(a for axes in lists for a in axes), mesh.axes)
+    return replace(layout, mesh=mesh).partial(held, layout.monoid or "add")
 
 
 HANDLERS: dict[str, Handler] = {

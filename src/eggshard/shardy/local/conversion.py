@@ -32,8 +32,8 @@ class Conversion:
     """Values keep the layout of their global type while their own type becomes local.
 
     `layouts` has every value met so far, `signatures` the arguments and results of every function, `combined` the axes
-    over which values are reduced that their module reduces only afterwards. `handlers` convert ops by name, `ordinary`
-    all others.
+    over which values are reduced that their module reduces only afterwards, `given` what collectives make of arguments.
+    `handlers` convert ops by name, `ordinary` all others.
     """
 
     def __init__(self, module: ShardyModule, options: CollectiveOptions, handlers: Mapping[str, Handler],
@@ -43,6 +43,7 @@ class Conversion:
         self.splicer = Splicer(channels(module))
         self.layouts: dict[Any, Layout] = {}
         self.combined: dict[Any, Axes] = {}
+        self.given: set[Any] = set()
         self.signatures = {symbol(function): self._signature(function) for function in module.functions}
 
     def _signature(self, function: Any) -> tuple[list[Layout], list[Layout]]:

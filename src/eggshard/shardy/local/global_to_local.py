@@ -5,7 +5,9 @@ from __future__ import annotations
 from eggshard.shardy.local.collectives import CollectiveOptions
 from eggshard.shardy.local.control import HANDLERS, convert_function
 from eggshard.shardy.local.conversion import Conversion
-from eggshard.shardy.local.ordinary import convert_ordinary
+from eggshard.shardy.local.ordinary import convert_ordinary, is_computed_in_place
+from eggshard.shardy.local.permutation.factors import exchange_in_place
+from eggshard.shardy.local.permutation.permuted import PERMUTED
 from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import shardy_pass
 
@@ -28,5 +30,8 @@ def convert_global_to_local(
     """
     options = CollectiveOptions(per_dim_all_gather, combine_multi_dimension_reduce_scatter, enable_rgv3)
     conversion = Conversion(module, options, HANDLERS, convert_ordinary)
+    for op in module.walk(*PERMUTED):
+        if not is_computed_in_place(conversion, op):
+            exchange_in_place(module, op)
     for function in module.functions:
         convert_function(conversion, function)

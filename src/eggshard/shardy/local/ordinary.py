@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from eggshard.errors import EggshardError
+from eggshard.errors import EggshardError, ShardingError
 from eggshard.frontends.jaxlib_context import attributes_of
 from eggshard.placement.transfer import Strategy
 from eggshard.program.attributes import Attributes, Literal
@@ -17,7 +17,7 @@ from eggshard.program.axes import difference, union
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms
 from eggshard.program.types import numpy_dtype
-from eggshard.shardy.local.conversion import Conversion
+from eggshard.shardy.local.conversion import Conversion, tensor_type
 from eggshard.shardy.local.decisions import BY_REGION, Decision, Refusal, decide
 from eggshard.shardy.local.layouts import Layout, refined
 from eggshard.shardy.local.parts import Part, captures, parts_of, starts_from_identity
@@ -66,6 +66,23 @@ def convert_ordinary(conversion: Conversion, op: Any) -> None:
     else:
         _set_attributes(op, parts, decisions)
         _settle(conversion, op, made, results)
+
+
+def is_computed_in_place(conversion: Conversion, op: Any) -> bool:
+    """Whether an op is computed on shards as these are stated; True for what is refused for other reasons."""
+    try:
+        operands = [
+            conversion.stated(tensor_type(value.type), conversion.module.sharding(value), "an operand")
+            for value in op.operands
+        ]
+        results = conversion.results_stated(op)
+        if not all(x.plain for x in (*operands, *results)):
+            _decided(op, operands, results)
+    except ShardingError:
+        return True
+    except Refusal:
+        return False
+    return True
 
 
 def _without_shards(conversion: Conversion, op: Any, operands: Sequence[Layout], results: Sequence[Layout]) -> bool:

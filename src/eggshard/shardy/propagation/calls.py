@@ -111,7 +111,7 @@ def _computation(module: ShardyModule, call: Any, function: Any, name: str) -> A
     """The named computation in front of a call, into which the function's body is moved."""
     attributes: dict[str, Any] = {"name": ir.StringAttr.get(name)}
     block = function.regions[0].blocks[0]
-    stated = _stated_or_open(module.argument_shardings(function), list(block.arguments))
+    stated = _stated_or_open(module, module.argument_shardings(function), list(block.arguments))
     if stated:
         attributes["in_shardings"] = per_value_text(stated)
     types = [result.type for result in call.results]
@@ -123,9 +123,12 @@ def _computation(module: ShardyModule, call: Any, function: Any, name: str) -> A
     return computation
 
 
-def _stated_or_open(shardings: Sequence[TensorSharding | None], values: Sequence[Any]) -> list[TensorSharding]:
-    """The shardings of values, fully open for those that have none; none at all if no value has one."""
-    mesh = next((sharding.mesh for sharding in shardings if sharding is not None), None)
+def _stated_or_open(
+    module: ShardyModule, shardings: Sequence[TensorSharding | None], values: Sequence[Any]
+) -> list[TensorSharding]:
+    """The shardings of values, fully open for those that have none; none at all if no value is on a mesh of several
+    devices, as an open sharding must be."""
+    mesh = next((s.mesh for s in shardings if s is not None and not module.on_one_device(s)), None)
     if mesh is None:
         return []
     return [

@@ -11,6 +11,8 @@ from eggshard.shardy.local.emission import channels, typed
 from eggshard.shardy.local.padding import indices as padding_indices
 from eggshard.shardy.local.padding.rules import MOVES, Labels, Rule, rule_of
 from eggshard.shardy.local.padding.values import PaddedValues, Sizes
+from eggshard.shardy.local.permutation.factors import exchange_in_place
+from eggshard.shardy.local.permutation.permuted import PERMUTED
 from eggshard.shardy.module import BODIES, ShardyModule, rank, shape, symbol
 from eggshard.shardy.passes import shardy_pass
 
@@ -26,11 +28,17 @@ INSIDE = "leave the axes that do not divide it out of the computation's sharding
 def pad_for_divisibility(module: ShardyModule) -> None:
     """Give tensors padding up to equal shards.
 
-    What is behind a tensor is masked where an op would see it, and cut off where sizes must be the tensor's own.
+    What is behind a tensor is masked where an op would see it, and cut off where sizes must be the tensor's own. Ops
+    along whose uneven dimensions elements still move fetch them from neighbours.
     ShardingError for function arguments and results, and operands, results and arguments of manual computations, whose
     shards are not equal to begin with.
     """
     channel = channels(module)
+    values = PaddedValues(module, channel)
+    for op in module.walk(*PERMUTED):
+        if any(isinstance(x.type, ir.RankedTensorType) and values.even(x, shape(x)) != shape(x)
+               for x in (*op.operands, *op.results)):
+            exchange_in_place(module, op, channel)
     for function in module.functions:
         if function.regions[0].blocks:
             _Function(module, PaddedValues(module, channel)).pad(function)

@@ -200,7 +200,10 @@ def groups_of_dimensions(own: Sequence[int], new: Sequence[int]) -> list[tuple[l
 
 
 def _slice(values: PaddedValues, op: Any) -> Rule:
-    """Dimensions that are taken whole, or from the beginning and as large as shards hold them anyway."""
+    """Dimensions that are taken whole, or from the beginning and as large as shards hold them anyway.
+
+    Padding that is cut off, of an operand that is sharded otherwise than the result, need not be cut off before.
+    """
     names = ("start_indices", "limit_indices", "strides")
     cuts = list(zip(*(integers_of(op, name, rank(op.results[0])) for name in names), strict=True))
     own, even = values.own(op.operands[0]), values.even(op.results[0], values.own(op.results[0]))
@@ -217,7 +220,9 @@ def _slice(values: PaddedValues, op: Any) -> Rule:
         whole = all(cuts[d] == (0, own[d], 1) for d, label in enumerate(labels) if label is not None)
         return [values.kind(op.operands[0]) if whole else None]
 
-    return Rule([labels], [labels], adjust=adjust, kinds=kinds)
+    counts = values.shards(values.sharding(op.results[0]), len(own))
+    operand = [len(own) + d if label is None and counts[d] == 1 else label for d, label in enumerate(labels)]
+    return Rule([operand], [labels], adjust=adjust, kinds=kinds)
 
 
 def _pad(values: PaddedValues, op: Any) -> Rule:

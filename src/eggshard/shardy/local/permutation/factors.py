@@ -5,7 +5,7 @@ Where Shardy gathers the factor, or fetches whole neighbouring shards, only the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -65,15 +65,53 @@ def _resolve(module: ShardyModule, permuted: Permuted, channel: Iterator[int] | 
         return
     operands = [(_resharded(module, x, s, target, op), target)
                 for x, s, target in zip(op.operands, ins, needed, strict=True)]
-    mesh = refined(module.mesh(outs[0]), [*needed, *outs])
-    result_grids = grids(mesh, outs[0], shape(op.results[0]))
+    for old, new in zip(op.results, _exchanged(module, permuted, operands, outs, channel), strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def _exchanged(
+    module: ShardyModule, permuted: Permuted, operands: Sequence[tuple[Any, TensorSharding]],
+    outs: Sequence[TensorSharding], channel: Iterator[int],
+) -> list[Any]:
+    """The results of an op on shards that fetch what they need, before the op."""
+    results = [(result.type, sharding) for result, sharding in zip(permuted.op.results, outs, strict=True)]
+    mesh = refined(module.mesh(outs[0]), [s for _, s in (*operands, *results)])
+    result_grids = grids(mesh, outs[0], shape(permuted.op.results[0]))
 
     def body(exchange: Exchange, shards: list[Shards]) -> list[Any]:
         return permuted.on_shards(exchange, shards, result_grids)
 
-    results = [(result.type, sharding) for result, sharding in zip(op.results, outs, strict=True)]
-    for old, new in zip(op.results, on_shards(module, channel, operands, results, body, op), strict=True):
-        old.replace_all_uses_with(new)
+    return on_shards(module, channel, operands, results, body, permuted.op)
+
+
+def exchange_in_place(module: ShardyModule, op: Any, channel: Iterator[int] | None = None) -> None:
+    """Compute an op on its shards where they lie: each device at a place of its own, with rows of others if need be.
+
+    The op is one that `resolve_permutation_factors` resolves. Without a channel no rows are sent (the shards are even
+    then): it stays where some device needs those of others. It also stays where operands would have to be resharded.
+    """
+    permuted = PERMUTED[op.name](op)
+    values = (*op.operands, *op.results)
+    stated = [module.sharding(value) for value in values]
+    named = stated[-1]
+    if named is None or any(s is not None and module.on_one_device(s) for s in stated):
+        return
+    given = [s or TensorSharding.closed(named.mesh, [()] * rank(v)) for s, v in zip(stated, values, strict=True)]
+    ins, outs = given[: len(op.operands)], given[len(op.operands) :]
+    needed = _needed(module, permuted, ins, outs)
+    if needed is None or [s.axes for s in needed] != [s.axes for s in ins]:
+        return
+    moving = [p for p in permuted.pairs if ins[p.operand].axes[p.dim] or outs[0].axes[p.result]]
+    if all(_aligned(module, permuted, pair, ins, outs[0]) for pair in moving):
+        return
+    operands = list(zip(op.operands, needed, strict=True))
+    new = _exchanged(module, permuted, operands, outs, channel or channels(module))
+    if channel is None and module.walk("stablehlo.collective_permute", root=new[0].owner.operation):
+        new[0].owner.operation.erase()
+        return
+    for old, value in zip(op.results, new, strict=True):
+        old.replace_all_uses_with(value)
     op.erase()
 
 

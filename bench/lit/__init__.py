@@ -1,0 +1,79 @@
+"""The peers' own test files, run through our passes and theirs: ``python -m bench lit --shardy PATH``.
+
+PATH is a checkout of the peer's repository. Each file is cut into its cases, and each goes through the passes of the
+file's RUN lines twice; tests that run programs are run on simulated devices. Nothing of the files is kept here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bench.lit import executables
+from bench.lit.cases import Case, Run, cases
+from bench.lit.judging import FAILURES, OUTCOMES, Verdict, judge
+from eggshard.errors import ProgramError
+
+#: The folder of the dialect's tests in Shardy's repository, and the tool that their RUN lines call.
+_SHARDY, _TOOL = "shardy/dialect/sdy", "sdy_opt"
+
+
+def run(
+    console: Console, seed: int = 0, only: str = "", shardy: Path | None = None, enzyme: Path | None = None
+) -> tuple[bool, list[dict[str, Any]]]:
+    """Print the tables; whether nothing failed, and one record per run of a case.
+
+    ProgramError without a checkout, or for one without tests.
+    """
+    if shardy is None:
+        raise ProgramError("bench lit needs a checkout of a peer's repository: --shardy PATH")
+    root = shardy / _SHARDY
+    if not root.is_dir():
+        raise ProgramError(f"{shardy} is no checkout of Shardy's repository: it has no {_SHARDY}")
+    found = [(case, run, judge(case, run)) for case in cases(root, _TOOL) if only in case.name
+             for run in case.runs if run.passes]
+    console.print(_table(found))
+    records = [{"case": case.name, "passes": str(run), "outcome": v.outcome, "why": v.why} for case, run, v in found]
+    failed = [r for r in records if r["outcome"] in FAILURES]
+    ran = [(test, *executables.judge(test)) for test in executables.executables(root) if only in test.name]
+    console.print(_executable_table([row[1:] for row in ran]))
+    for test, ours, theirs in ran:
+        records.append({"executable": test.name, "outcome": ours.outcome, "why": ours.why, "jaxlib": theirs.outcome})
+        failed += [records[-1]] if ours.outcome != "right" else []
+    for record in failed:
+        console.print(": ".join(str(value) for value in record.values()), markup=False)
+    return not failed, records
+
+
+def _table(found: Sequence[tuple[Case, Run, Verdict]]) -> Table:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, run, verdict in found:
+        counts[str(run).replace("sdy-", "")][verdict.outcome] += 1
+    out = Table(
+        title="the cases of Shardy's test files, by our passes and jaxlib's", pad_edge=False,
+        caption="as checked: another text than jaxlib's, which the file's CHECK lines agree with. ours alone: jaxlib's "
+        "passes fail. both refuse: or jaxlib's result is wrong. unread: jaxlib does not parse it. differs, more bytes, "
+        "refused and wrong are to be 0",
+    )
+    for name in ("passes", "cases", *OUTCOMES):
+        out.add_column(name, justify="left" if name == "passes" else "right")
+    for passes, row in (*sorted(counts.items()), ("all", sum(counts.values(), Counter[str]()))):
+        out.add_row(escape(passes), str(row.total()), *(str(row[o]) for o in OUTCOMES))
+    return out
+
+
+def _executable_table(ran: Sequence[tuple[Verdict, Verdict]]) -> Table:
+    out = Table(title="Shardy's executable tests, on simulated devices", pad_edge=False)
+    columns = ("right", "wrong", "refused", "replicas")
+    for name in ("passes", "runs", *columns):
+        out.add_column(name, justify="left" if name == "passes" else "right")
+    for name, verdicts in (("ours", [a for a, _ in ran]), ("jaxlib's", [b for _, b in ran])):
+        counts = Counter(v.outcome for v in verdicts)
+        out.add_row(name, str(len(verdicts)), *(str(counts[c]) for c in columns))
+    return out

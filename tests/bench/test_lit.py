@@ -1,0 +1,151 @@
+"""Test files of the peers' kind, cut into cases, run and judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench.lit import executables, judging
+from bench.lit.cases import Case, cases, runs_of
+from bench.lit.judging import judge
+
+pytest.importorskip("filecheck")
+
+FILE = r"""// RUN: tool %s -split-input-file -sdy-close-shardings 2>&1 | FileCheck %s
+// RUN: tool %s -sdy-reshard-to-collectives='keep-redundant-reshards=true' | FileCheck %s --check-prefixes=ONE,TWO
+// RUN: other %s -sdy-close-shardings
+
+// CHECK: sdy.mesh @mesh
+sdy.mesh @mesh = <["x"=4]>
+sdy.mesh @unused = <["y"=2]>
+
+// CHECK-LABEL: func @closed
+func.func @closed(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}]>}) -> tensor<8xf32> {
+  // CHECK: call @"a helper"(%arg0)
+  %0 = call @"a helper"(%a) : (tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+func.func private @"a helper"(%a: tensor<8xf32>) -> tensor<8xf32>
+attributes { what = "{ no brace" } {
+  return %a : tensor<8xf32>
+}
+func.func @other(%a: tensor<8xf32>) -> tensor<8xf32> {
+  return %a : tensor<8xf32>
+}
+
+// -----
+// CHECK-NOT: func @nothing
+func.func private @declared(tensor<8xf32>) -> tensor<8xf32>
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "some.mlir").write_text(FILE.replace('"a helper"', "helper"))
+    return tmp_path
+
+
+def test_a_case_is_a_function_with_what_it_names(folder: Path) -> None:
+    closed, other, declared = cases(folder, "tool")
+    assert [c.name for c in (closed, other, declared)] == [
+        "some.mlir:closed", "some.mlir:other", "some.mlir:declared#1"]
+    assert "@helper" in closed.code and "@other" not in closed.code and "@unused" not in closed.code
+    assert "@mesh" in closed.code and "@mesh" not in other.code and "//" not in closed.code
+
+
+def test_runs_are_passes_and_prefixes() -> None:
+    first, second = runs_of(FILE, "tool")
+    assert str(first) == "sdy-close-shardings" and first.prefixes == ("CHECK",)
+    assert str(second) == "sdy-reshard-to-collectives{keep-redundant-reshards=true}"
+    assert second.prefixes == ("ONE", "TWO")
+
+
+def test_outputs_are_held_against_check_lines(folder: Path) -> None:
+    closed, other, _ = cases(folder, "tool")
+    run = next(run for run in closed.runs if run.prefixes == ("CHECK",))
+    output = judging.shardy.transform(closed.code, "close-shardings")
+    assert closed.checked(output, run) is True
+    assert closed.checked(output.replace("call @helper", "call @else"), run) is False
+    assert other.checked(output, run) is None
+
+
+def case(body: str, passes: str, checks: str = "") -> tuple[Case, judging.Run]:
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+      {checks}
+      func.func @f(%a: tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}})
+          -> (tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}) {{
+        {body}
+      }}"""
+    run = judging.Run(((passes, ""),), ("CHECK",))
+    return Case("case", "f", text, (run,)), run
+
+
+NEGATED = """%0 = stablehlo.negate %a {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} : tensor<8x4xf32>
+  return %0 : tensor<8x4xf32>"""
+
+
+def test_the_same_text_is_best() -> None:
+    assert judge(*case(NEGATED, "sdy-convert-global-to-local")).outcome == "same text"
+
+
+def test_another_result_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    transform = judging.shardy.transform
+
+    def broken(text: str, passes: str) -> str:
+        out = transform(text, passes)
+        return out.replace("negate", "abs") if passes == "sdy-convert-global-to-local" else out
+
+    monkeypatch.setattr(judging.shardy, "transform", broken)
+    assert judge(*case(NEGATED, "sdy-convert-global-to-local")).outcome == "wrong"
+    checked = judge(*case(NEGATED, "sdy-convert-global-to-local", "// CHECK: stablehlo.abs"))
+    assert checked.outcome == "as checked"
+
+
+def test_what_jaxlib_takes_and_we_refuse_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(text: str, passes: str) -> str:
+        raise judging.ProgramError("no")
+
+    monkeypatch.setattr(judging.shardy, "transform", refuse)
+    assert judge(*case(NEGATED, "sdy-close-shardings")).outcome == "refused"
+    assert judge(*case(NEGATED, "sdy-no-such-pass")).outcome == "both refuse"
+    assert judge(*case("no text", "sdy-close-shardings")).outcome == "unread"
+
+
+EXECUTABLE = """// RUN: %S/run_sdy_interpreter_test.sh %s %t
+//--- part1.mlir
+sdy.mesh @mesh = <["x"=2]>
+func.func @parallel_sum(%a: tensor<4xi32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>})
+    -> (tensor<4xi32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}) {
+  %0 = stablehlo.add %a, %a {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}]>]>} : tensor<4xi32>
+  %1 = sdy.all_gather [{"x"}] %0 out_sharding=<@mesh, [{}]> : tensor<4xi32>
+  return %1 : tensor<4xi32>
+}
+func.func @sequential_sum(%a: tensor<4xi32>) -> tensor<4xi32> {
+  %0 = stablehlo.add %a, %a : tensor<4xi32>
+  return %0 : tensor<4xi32>
+}
+//--- part2.mlir
+func.func @main() {
+  %c = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+  %whole = func.call @sequential_sum(%c) : (tensor<4xi32>) -> tensor<4xi32>
+  %first = stablehlo.slice %c [0:2] : (tensor<4xi32>) -> tensor<2xi32>
+  %last = stablehlo.slice %c [2:4] : (tensor<4xi32>) -> tensor<2xi32>
+  %r:2 = "interpreter.run_parallel"(%first, %last) {programs = [[@parallel_sum, @parallel_sum]]}
+    : (tensor<2xi32>, tensor<2xi32>) -> (tensor<4xi32>, tensor<4xi32>)
+  check.expect_eq %whole, %r#0 : tensor<4xi32>
+  "check.expect_eq"(%whole, %r#1) : (tensor<4xi32>, tensor<4xi32>) -> ()
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("was, becomes, outcome", [
+    ("", "", "right"), ("[2:4]", "[1:3]", "wrong"),
+    ('[{"x"}]>]>} : tensor<4xi32>', '[{}]>]>} : tensor<4xi32>', "refused"),
+])  # fmt: skip
+def test_executables_run_on_devices(tmp_path: Path, was: str, becomes: str, outcome: str) -> None:
+    (tmp_path / "one.mlir").write_text(EXECUTABLE.replace(was, becomes) if was else EXECUTABLE)
+    (found,) = executables.executables(tmp_path)
+    verdict = executables.judge(found)[0]
+    assert verdict.outcome == outcome, verdict.why
