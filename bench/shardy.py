@@ -208,7 +208,8 @@ def table(found: Sequence[Found]) -> Table:
 
 
 #: What is compiled of the examples, where the passes are there: jaxlib's decisions and ours, on shards by our pass.
-DECIDING = "insert-explicit-reshards{mode=global},reshard-to-collectives{mode=global},canonicalize-collectives"
+DECIDING = ("insert-explicit-reshards{mode=global cost-model=wire-bytes},reshard-to-collectives{mode=global},"
+            "canonicalize-collectives")
 PEER = "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives),canonicalize"
 
 

@@ -111,7 +111,8 @@ def _reshards() -> Iterator[Row]:
     ours = f"jaxlib:{COLLECTIVES}"
     for note, features, before in (("", kinds, ""), ("(propagated)", spread, PROPAGATE)):
         yield Row(FULL, features, "bytes", EXPLICIT, before, (ours, COLLECTIVES), note)
-        yield Row(FULL.replace("}", " mode=global}"), features, "bytes", EXPLICIT, before, (GLOBAL, COLLECTIVES), note)
+        yield Row(FULL.replace("}", " mode=global cost-model=wire-bytes}"), features, "bytes", EXPLICIT, before,
+                  (GLOBAL, COLLECTIVES), note)
     optional = "func.func(sdy-insert-explicit-reshards)"
     yield Row("temp-explicit-reshards-for-optimizations", kinds, "bytes", optional, after=(ours, COLLECTIVES))
     moved: Features = CLOSED | dict(reshards=True, families=("elementwise",), length=16)
@@ -142,7 +143,7 @@ def _local() -> Iterator[Row]:
     yield Row("resolve-permutation-factors", both, "bytes", "", even, padded, runs=True)
     partition = f"{EXPLICIT},sdy-resolve-permutation-factors,{padded[1]},sdy-drop-sharding-and-mesh"
     kinds = (SPREAD, SPREAD | dict(uneven=True), shifted)
-    for mode in ("", "{mode=global}"):
+    for mode in ("", "{mode=global cost-model=wire-bytes}"):
         yield Row(f"pipeline partition{mode}", kinds, "bytes", partition, f"{PROPAGATE},{EVEN}", runs=True)
 
 
@@ -159,7 +160,7 @@ def _pipelines() -> Iterator[Row]:
     for name, kinds in (("propagation", (SPREAD, propagated | dict(families=ALIGNED))), ("export", exported)):
         yield Row(f"pipeline {name}", kinds, "bytes", f"sdy-{name}-pipeline", after=(f"jaxlib:{rest}", rest))
     explicit = "enable-insert-explicit-collectives=true"
-    for mode in ("", " mode=global"):
+    for mode in ("", " mode=global cost-model=wire-bytes"):
         yield Row(f"pipeline export{{{explicit}{mode}}}", exported, "bytes", f"sdy-export-pipeline{{{explicit}}}")
 
 

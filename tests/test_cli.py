@@ -30,6 +30,15 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+def test_partition_writes_the_program_of_a_device(program: Path, tmp_path: Path) -> None:
+    written = tmp_path / "out.mlir"
+    result = CliRunner().invoke(app, ["partition", str(program), "--mode", "global", "-o", str(written)])
+    assert result.exit_code == 0 and "received by the busiest device" in result.output, result.output
+    assert "stablehlo.all_reduce" in written.read_text() and "sdy" not in written.read_text()
+    printed = CliRunner().invoke(app, ["partition", "-"], input=MODULE)
+    assert printed.exit_code == 0 and "tensor<16x16xf32>" in printed.output
+
+
 def test_optimize_prints_the_plan_and_writes_files(program: Path, tmp_path: Path) -> None:
     lowered, saved = tmp_path / "out.mlir", tmp_path / "plan.json"
     options = ["--cost-model", "wire-bytes", "-o", str(lowered), "--json", str(saved), "--verify"]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eggshard.program.mesh import Mesh as Mesh
     from eggshard.program.program import Program as Program
     from eggshard.program.sharding import Sharding as Sharding
+    from eggshard.shardy.partitioning import partition as partition
 
 #: Names that are imported when first asked for, so that ``import eggshard`` stays fast.
 _LAZY = {
@@ -38,6 +39,7 @@ _LAZY = {
     "plan_reshard": "eggshard.planning",
     "pareto": "eggshard.planning",
     "equivalent": "eggshard.planning",
+    "partition": "eggshard.shardy.partitioning",
     "jit": "eggshard.jitting",
     "load": "eggshard.frontends",
     "Mesh": "eggshard.program.mesh",

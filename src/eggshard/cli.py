@@ -219,6 +219,25 @@ def reshard(
 
 
 @app.command()
+def partition(
+    program: Source,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the module of one device here.")] = None,
+    mode: Annotated[str, typer.Option(
+        "--mode", help="Who decides on reshards: shardy, op by op, or global, the whole program.")] = "shardy",
+    halo_exchange: Annotated[bool, typer.Option(help="Exchange rows with neighbours, instead of gathering.")] = True,
+    model: Model = None,
+) -> None:
+    """Write the plain StableHLO of one device, with explicit collectives, for other back ends."""
+    import eggshard
+
+    source = text_of(program) if program == _STDIN else program
+    made = eggshard.partition(source, mode=mode, enable_halo_exchange=halo_exchange, cost_model=model)
+    if output:
+        output.write_text(made.text)
+    typer.echo(str(made) if output else made.text)
+
+
+@app.command()
 def shardy(
     program: Annotated[str, typer.Argument(help="A StableHLO module with Shardy annotations, or - for stdin.")] = "",
     passes: Annotated[str, typer.Option("--pass", help="Passes, e.g. close-shardings,insert-explicit-reshards.")] = "",

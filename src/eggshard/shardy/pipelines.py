@@ -67,13 +67,13 @@ def import_steps(dedup_functions_fully: bool = False) -> list[str]:
 @pipeline("propagation")
 def propagation_steps(
     dedup_functions_fully: bool = False, debug_sharding_origins: bool = False,
-    debug_propagation_edge_sharding: bool = False, mode: str = "shardy",
+    debug_propagation_edge_sharding: bool = False, mode: str = "shardy", cost_model: str = "",
 ) -> list[str]:
     """From annotations to a module that is sharded throughout: import, propagation by priorities, export.
 
     dedup-functions-fully: calls of a function are all of one sharding, by edges between functions; otherwise each call
     has a copy of its own, until it turns out like another. debug-sharding-origins, debug-propagation-edge-sharding:
-    note where each axis came from, and along which edges. mode: that of export.
+    note where each axis came from, and along which edges. mode, cost-model: those of export.
     """
     notes = _given(
         {"debug-sharding-origins": debug_sharding_origins,
@@ -88,7 +88,7 @@ def propagation_steps(
         *(["propagate-to-func-results", "sink-func-data-flow-edges"] if dedup_functions_fully else
           ["export-named-computations", "propagate-to-func-results"]),
         "unflatten-call-graph", "symbol-dce", "insert-func-call-reshards",
-        *export_steps(mode=mode, keep_notes=True, dump_sharding_origins=debug_sharding_origins,
+        *export_steps(mode=mode, cost_model=cost_model, keep_notes=True, dump_sharding_origins=debug_sharding_origins,
                       dump_propagation_edges=debug_propagation_edge_sharding),
     ]  # fmt: skip
 
@@ -105,12 +105,14 @@ def export_steps(
     keep_notes: bool = False,
     inline_meshes: bool = False,
     mode: str = "shardy",
+    cost_model: str = "",
 ) -> list[str]:
     """What propagation leaves behind is tidied up, shardings are closed, and reshards are explicit.
 
     enable-insert-explicit-collectives: reshards of every op, and collectives for them; mode: who decides on both,
-    ``shardy`` op by op or ``global`` for the whole program. remove-all-gather-reduce-scatter-for-cmv1: gathers before
-    products, and scatters after them, are left to the compiler's collective products.
+    ``shardy`` op by op or ``global`` for the whole program, by ``cost-model``.
+    remove-all-gather-reduce-scatter-for-cmv1: gathers before products, and scatters after them, are left to the
+    compiler's collective products.
     avoid-export-for-partitioning: constraints, groups and communication stay for another round of propagation.
     update-non-divisible-input-output-shardings: functions' arguments and results are sharded evenly, by whole axes.
     dump-sharding-origins, dump-propagation-edges: what propagation noted on edges is sunk; keep-notes: and kept.
@@ -122,7 +124,7 @@ def export_steps(
     )  # fmt: skip
     partitioning = not avoid_export_for_partitioning
     explicit = enable_insert_explicit_collectives
-    chosen = {"mode": mode} if mode != "shardy" else {}
+    chosen, decided = _chosen(mode), _decided(mode, cost_model)
     steps = [
         ("constant-or-scalar-merger", True),
         (f"sink-data-flow-edges{sunk}", True),
@@ -132,7 +134,7 @@ def export_steps(
         ("remove-sub-axes-in-input-output-shardings", update_non_divisible_input_output_shardings),
         ("close-shardings", True),
         ("verify-unreduced-axes", partitioning),
-        (f"insert-explicit-reshards{_given({'enable-full-version': explicit, **chosen})}", partitioning),
+        (f"insert-explicit-reshards{_given({'enable-full-version': explicit, **decided})}", partitioning),
         ("canonicalize-reshards{common=false}", partitioning and explicit),
         (f"reshard-to-collectives{_given(chosen)}", partitioning and explicit),
         ("canonicalize-collectives{reshards=false}", partitioning),
@@ -146,20 +148,28 @@ def export_steps(
 
 
 @pipeline("partition")
-def partition_steps(enable_halo_exchange: bool = True, mode: str = "shardy") -> list[str]:
+def partition_steps(enable_halo_exchange: bool = True, mode: str = "shardy", cost_model: str = "") -> list[str]:
     """From closed shardings to the program of one device: explicit reshards, collectives, padding, local shapes.
 
     enable-halo-exchange: neighbours exchange rows where ops look at them, instead of gathering. mode: who decides on
-    reshards, ``shardy`` op by op or ``global`` for the whole program.
+    reshards, ``shardy`` op by op or ``global`` for the whole program, by ``cost-model``.
     """
-    chosen = {"mode": mode} if mode != "shardy" else {}
     return [
-        f"insert-explicit-reshards{_given({'enable-full-version': True, **chosen})}",
+        f"insert-explicit-reshards{_given({'enable-full-version': True, **_decided(mode, cost_model)})}",
         "resolve-permutation-factors" if enable_halo_exchange else
         "resolve-permutation-factors{enable-halo-exchange=false}",
-        f"reshard-to-collectives{_given(chosen)}",
+        f"reshard-to-collectives{_given(_chosen(mode))}",
         "pad-for-divisibility", "resolve-single-device-sharding", "convert-global-to-local", "drop-sharding-and-mesh",
     ]  # fmt: skip
+
+
+def _chosen(mode: str) -> dict[str, str]:
+    return {"mode": mode} if mode != "shardy" else {}
+
+
+def _decided(mode: str, cost_model: str) -> dict[str, str]:
+    """The options of whatever decides on reshards."""
+    return _chosen(mode) | ({"cost-model": cost_model} if cost_model else {})
 
 
 def _given(options: Mapping[str, bool | str]) -> str:

@@ -173,7 +173,7 @@ class _Counter:
         step = Collective.read(op)
         if step is not None:
             return self._collective(op, step)
-        if op.name in _GROUPED or op.name == "stablehlo.collective_permute":
+        if op.name in STABLEHLO:
             return _stablehlo(op, self.meshes)
         regions = [self._region(region) for region in op.regions]
         if op.name in _BRANCHES:
@@ -209,10 +209,14 @@ def _sum(parts: Iterable[WireBytes]) -> WireBytes:
 
 
 #: Collectives of manual computations, on local shapes, and their ring factors.
-_GROUPED = {
+GROUPED = {
     "stablehlo.all_gather": lambda n: (n - 1) / n, "stablehlo.all_to_all": lambda n: (n - 1) / n,
     "stablehlo.reduce_scatter": lambda n: n - 1.0, "stablehlo.all_reduce": lambda n: 2 * (n - 1) / n,
 }
+
+
+#: All of StableHLO's collectives that are counted.
+STABLEHLO = (*GROUPED, "stablehlo.collective_permute")
 
 
 def _stablehlo(op: Any, meshes: Mapping[str, Mesh | int]) -> WireBytes:
@@ -226,7 +230,7 @@ def _stablehlo(op: Any, meshes: Mapping[str, Mesh | int]) -> WireBytes:
     if by_mesh_axes(str(groups)):
         groups = ir.Attribute.parse(listed_groups(str(groups), meshes))
     groups = np.array(ir.DenseIntElementsAttr(groups))
-    moved_bytes = size * _GROUPED[op.name](max(groups.shape[-1], 1))
+    moved_bytes = size * GROUPED[op.name](max(groups.shape[-1], 1))
     return WireBytes(moved_bytes, moved_bytes, int(moved_bytes > 0))
 
 

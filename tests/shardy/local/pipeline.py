@@ -17,9 +17,10 @@ from eggshard.shardy.pipelines import partition_steps, propagation_steps
 Specs = tuple[tuple[str | None, ...], ...]
 
 
-def to_device(text: str, mode: str = "shardy") -> tuple[str, str]:
+def to_device(text: str, mode: str = "shardy", cost_model: str = "") -> tuple[str, str]:
     """The program before it is local, and after; both still say how arguments and results are sharded."""
-    *first, last, _ = ("chlo-legalize-to-stablehlo", *propagation_steps(), *partition_steps(mode=mode))
+    *first, last, _ = ("chlo-legalize-to-stablehlo", *propagation_steps(),
+                       *partition_steps(mode=mode, cost_model=cost_model))
     before = shardy.transform(text, first)
     return before, shardy.transform(before, [last])
 

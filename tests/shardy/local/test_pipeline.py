@@ -84,7 +84,7 @@ def test_what_a_reduction_starts_from_enters_once(body: str, start: str) -> None
           : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
         return %1 : tensor<4xf32>
       }}"""
-    before, local = to_device(text, "global")
+    before, local = to_device(text, "global", "wire-bytes")
     assert "all_reduce" in local and "all_gather" not in local
     assert_runs_equal(before, local, text, xla=body != "maximum")
 

@@ -25,7 +25,7 @@ from eggshard.shardy.reshards import planned as reshards
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.op_by_op import keep_the_cheaper
 
-PASS = "plan-explicit-reshards"
+PASS = "plan-explicit-reshards{cost-model=wire-bytes}"
 KINDS: tuple[tuple[int, dict[str, Any]], ...] = (
     *((seed, {}) for seed in range(12)),
     *((seed, {"looks": True}) for seed in range(500, 512)),
@@ -126,7 +126,7 @@ def test_what_has_no_placements_on_one_mesh_is_refused_or_left_to_the_peers_deci
         with pytest.raises(EggshardError, match="two different meshes"):
             shardy.transform(TWO_MESHES, PASS)
     with pytest.raises(EggshardError, match="there is no cost model 'weight'"):
-        shardy.transform(LOOP, f"{PASS}{{cost-model=weight}}")
+        shardy.transform(LOOP, PASS.replace("wire-bytes", "weight"))
 
 
 def test_the_decision_for_each_op_stands_in_where_it_sends_less_and_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def _warning(text: str) -> str:
 
 def test_cost_models_by_name() -> None:
     text = passed(COMPARED["product"], "sdy-propagation-pipeline")
-    assert shardy.transform(text, f"{PASS}{{cost-model=messages}}").count("sdy.reshard") == 1
+    assert shardy.transform(text, PASS.replace("wire-bytes", "messages")).count("sdy.reshard") == 1
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class PerCollective:
 def test_cost_models_from_python() -> None:
     """As objects or by name, of the pass that plans and of the mode."""
     text = passed(COMPARED["product"], "sdy-propagation-pipeline")
-    by_name = shardy.transform(text, f"{PASS}{{cost-model=messages}}")
+    by_name = shardy.transform(text, PASS.replace("wire-bytes", "messages"))
     for model in ("messages", Messages()):
         for program in (
             shardy.plan_explicit_reshards(text, cost_model=model),

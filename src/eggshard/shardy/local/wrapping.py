@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
@@ -12,6 +12,7 @@ from eggshard.program.axes import shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import mesh_text
 from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.program.types import TensorType
 from eggshard.shardy.clean_up.meshes import drop_sharding_and_mesh
 from eggshard.shardy.local.conversion import tensor_type
 from eggshard.shardy.local.halo_exchange import manual_computation
@@ -37,19 +38,15 @@ def wrap(module: ShardyModule) -> None:
 
     Raises ProgramError without a function ``@main``.
     """
-    main = module.by_name.get("main")
-    if main is None:
-        raise ProgramError("the module has no function @main; name the function to run so")
-    meshes = [m for m in module.meshes.values() if isinstance(m, Mesh) and m.axes]
+    main = _main(module)
     types = function_type(main)
-    sides = (types.inputs, module.argument_shardings(main)), (types.results, module.function_result_shardings(main))
-    mesh = _mesh_of(module, [s for _, shardings in sides for s in shardings if s]) or (meshes[0] if meshes else None)
+    mesh, shardings = _boundary(module, main)
     drop_sharding_and_mesh(module)
-    if mesh is None:
+    if not mesh.axes:
         return
     stated, whole = [], []
-    for listed, shardings in sides:
-        closed = [_closed(type_, sharding) for type_, sharding in zip(listed, shardings, strict=True)]
+    for listed, side in zip((types.inputs, types.results), shardings, strict=True):
+        closed = [_closed(type_, sharding) for type_, sharding in zip(listed, side, strict=True)]
         stated.append(closed)
         whole.append([_whole(type_, s, mesh) for type_, s in zip(listed, closed, strict=True)])
     attributes = {"sym_name": ir.StringAttr.get(_MESH), "mesh": f"#sdy.mesh{mesh_text(mesh)}"}
@@ -74,12 +71,50 @@ def wrap(module: ShardyModule) -> None:
     module.module.operation.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
 
 
-def _mesh_of(module: ShardyModule, shardings: list[TensorSharding]) -> Mesh | None:
-    """The one mesh of the boundary's shardings, None if they have none."""
-    meshes = list(dict.fromkeys(m for s in shardings if (m := module.mesh(s)).axes))
+def boundary_mesh(module: ShardyModule) -> Mesh:
+    """The mesh that the arguments and results of ``@main`` lie on, else the module's first; without axes if it has
+    none."""
+    return _boundary(module, _main(module))[0]
+
+
+class End(NamedTuple):
+    """An argument or a result: its global type, the type of a device's shard, and how it is sharded."""
+
+    type: TensorType
+    local: TensorType
+    sharding: str
+
+
+def boundary(module: ShardyModule) -> tuple[tuple[End, ...], tuple[End, ...]]:
+    """The arguments and results of ``@main``, of a module that `convert-global-to-local` left.
+
+    Raises ProgramError without a function ``@main``, ShardingError for partial values.
+    """
+    main = _main(module)
+    mesh, shardings = _boundary(module, main)
+    types = function_type(main)
+    sides = [
+        tuple(End(tensor_type(_whole(t, closed, mesh)), tensor_type(t), str(closed.sharding)) for t, s in zip(
+            listed, side, strict=True) if (closed := _closed(t, s)))
+        for listed, side in zip((types.inputs, types.results), shardings, strict=True)]
+    return sides[0], sides[1]
+
+
+def _main(module: ShardyModule) -> Any:
+    main = module.by_name.get("main")
+    if main is None:
+        raise ProgramError("the module has no function @main; name the function to run so")
+    return main
+
+
+def _boundary(module: ShardyModule, main: Any) -> tuple[Mesh, list[list[TensorSharding | None]]]:
+    """The one mesh of a function's arguments and results, and their shardings; the module's first if they have none."""
+    sides = [module.argument_shardings(main), module.function_result_shardings(main)]
+    meshes = list(dict.fromkeys(m for side in sides for s in side if s and (m := module.mesh(s)).axes))
     if len(meshes) > 1:
         raise ShardingError(f"arguments and results of @main lie on different meshes, {meshes[0]} and {meshes[1]}")
-    return meshes[0] if meshes else None
+    meshes += [m for m in module.meshes.values() if isinstance(m, Mesh) and m.axes]
+    return meshes[0] if meshes else Mesh({}), sides
 
 
 def _closed(type_: Any, sharding: TensorSharding | None) -> TensorSharding:

@@ -51,14 +51,14 @@ def insert_explicit_reshards(
     operands, ragged products, products that are cheaper to reshard after, and ops on partial values.
     custom_rules: also of ops whose sharding rule the user has stated, which the original leaves alone.
     mode: ``shardy``, each op by itself, as the original; ``global``, the cheapest plan of the whole program.
-    cost_model: of ``mode=global``, as in plan-explicit-reshards; bytes on the wire if none is given.
+    cost_model: of ``mode=global``, as in plan-explicit-reshards.
     """
     if mode not in MODES:
         raise ProgramError(f"mode {mode!r} of insert-explicit-reshards is none of {', '.join(MODES)}")
     if mode == "global":
         from eggshard.shardy.reshards.planned import insert_planned_reshards
 
-        insert_planned_reshards(module, cost_model or "wire-bytes")
+        insert_planned_reshards(module, cost_model or "alpha-beta")
         return
     if cost_model:
         raise ProgramError(

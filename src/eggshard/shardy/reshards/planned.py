@@ -28,7 +28,7 @@ COST_MODELS: dict[str, CostModel] = {
 
 
 @shardy_pass("plan-explicit-reshards", on="")
-def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = "wire-bytes") -> None:
+def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = "alpha-beta") -> None:
     """Reshards where the cheapest plan of the whole program has them, under a cost model.
 
     The module's ops stay; which placements they are computed at is chosen by extraction. Function arguments and stated
@@ -37,9 +37,9 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = 
     reduced by ``sdy.all_reduce``, at once or, where the plan delays it, after values that are unreduced.
 
     Where the program cannot be planned so (single devices, several meshes), its reshards are those of Shardy's
-    decision for each op, with an EggshardWarning; so are they, counted in wire bytes, where that sends less.
-    cost_model: ``wire-bytes``, ``messages`` or ``alpha-beta``, or from Python a cost model itself; ProgramError for
-    another.
+    decision for each op, with an EggshardWarning; so are they where that takes less by the cost model.
+    cost_model: ``alpha-beta``, whose seconds are of bytes, messages and computing, ``wire-bytes`` or ``messages``, or
+    from Python a cost model itself; ProgramError for another.
     """
     model = COST_MODELS.get(cost_model) if isinstance(cost_model, str) else cost_model
     if not isinstance(model, CostModel):
@@ -62,8 +62,7 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = 
     for function, plan in plans:
         write(plan)
         _state_ends(context, function, plan)
-    if isinstance(model, WireBytes):
-        keep_the_cheaper(module, original, context)
+    keep_the_cheaper(module, original, context)
 
 
 def _planned(context: Context, function: Any) -> BlockPlan:

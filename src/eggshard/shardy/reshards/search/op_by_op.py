@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
+from eggshard.costmodel import CostModel, WireBytes
 from eggshard.errors import EggshardError
 from eggshard.frontends.stablehlo.reading import parse_module
+from eggshard.shardy.modelled import modelled_seconds
 from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import PASSES, read_steps
 from eggshard.shardy.reshards.search.context import Context
@@ -22,22 +24,25 @@ def reshard_op_by_op(module: ShardyModule) -> None:
 
 
 def keep_the_cheaper(module: ShardyModule, original: str, context: Context) -> None:
-    """Put the baseline of the original module in the place of the planned one if it sends fewer bytes.
+    """Put the baseline of the original module in the place of the planned one if it takes less by the cost model.
 
-    context: what the plan was made in. The plan stays where one of them cannot be counted, and where the baseline
-    computes something as it cannot be: Shardy adds up what a reduction of several operands leaves, whatever it is.
+    context: what the plan was made in; bytes on the wire are counted, everything else is priced. The plan stays where
+    one of them cannot be priced, and where the baseline computes something as it cannot be: Shardy adds up what a
+    reduction of several operands leaves, whatever it is.
     """
-    baseline = ShardyModule(parse_module(original))
+    baseline, model = ShardyModule(parse_module(original)), context.pricer.model
     try:
         reshard_op_by_op(baseline)
-        if _bytes(baseline) < _bytes(module) and is_sound(Context(baseline, context.pricer.model, context.limits)):
+        if _price(baseline, model) < _price(module, model) and is_sound(Context(baseline, model, context.limits)):
             _put(module, baseline)
     except EggshardError:
         return
 
 
-def _bytes(module: ShardyModule) -> float:
-    """What the busiest device receives in all, to the byte."""
+def _price(module: ShardyModule, model: CostModel) -> float:
+    """Seconds of a run, or what the busiest device receives in all, to the byte."""
+    if not isinstance(model, WireBytes):
+        return modelled_seconds(module, model)
     copy = ShardyModule(parse_module(module.text()))
     for step in read_steps(COUNTED):
         step.run(copy)
