@@ -137,7 +137,7 @@ def _collective(conversion: Conversion, op: Any) -> None:
     source = conversion.layout(value)
     collective = Collective.read(op)
     assert collective is not None
-    if collective.kind in ("all_reduce", "reduce_scatter"):
+    if collective.reduces:
         if value in conversion.combined:
             source = source.partial(conversion.combined[value], BY_REGION)
         elif _is_given(conversion, value):

@@ -121,6 +121,11 @@ class Collective:
         return Move(self.kind, self.to.axes, self.to.sharding.unreduced, self.dims, self.axes, self.exchanges)
 
     @property
+    def reduces(self) -> bool:
+        """Whether it adds up partial values."""
+        return self.kind in ("all_reduce", "reduce_scatter")
+
+    @property
     def moved(self) -> tuple[AxisRef, ...]:
         """Every axis along which devices exchange, none of a permute's."""
         return (*(a for d in self.dims for a in d), *self.axes, *(a for e in self.exchanges for a in e.axes))
