@@ -123,7 +123,7 @@ _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
     for name in ("cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs", "latency", "laws",
-                 "layers", "memory", "overlap", "planning", "run", "same", "scale")
+                 "layers", "memory", "overlap", "partition", "planning", "run", "same", "scale")
 }
 _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
                       "devices": "devices", "rate": "rate"},
@@ -135,6 +135,7 @@ _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "m
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"},
+          "partition": {"only": "only", "model": "model"},
           "planning": {"only": "only", "seed": "seed", "variants": "variants"},
           "lit": {"shardy": "shardy", "enzyme": "enzyme"},
            "prove": {"seconds": "seconds", "resumed": "resume"},
@@ -178,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hosts", type=int, default=4, help="of cluster: hosts, each with a process")
     parser.add_argument("--devices", type=int, default=2, help="of cluster: devices of a host")
     parser.add_argument("--rate", default="100mbit,1gbit", help="of cluster: what links carry, as tc writes it")
-    parser.add_argument("--model", default="", help="of cluster and run: cost models, by name or file")
+    parser.add_argument("--model", default="", help="of cluster, partition and run: cost models, by name or file")
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)

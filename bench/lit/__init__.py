@@ -45,7 +45,7 @@ def run(
     console.print(_executable_table([row[1:] for row in ran]))
     for test, ours, theirs in ran:
         records.append({"executable": test.name, "outcome": ours.outcome, "why": ours.why, "jaxlib": theirs.outcome})
-        failed += [records[-1]] if ours.outcome != "right" else []
+        failed += [records[-1]] if ours.outcome in ("wrong", "refused") else []
     for record in failed:
         console.print(": ".join(str(value) for value in record.values()), markup=False)
     return not failed, records

@@ -151,10 +151,14 @@ def export_steps(
 def partition_steps(enable_halo_exchange: bool = True, mode: str = "shardy", cost_model: str = "") -> list[str]:
     """From closed shardings to the program of one device: explicit reshards, collectives, padding, local shapes.
 
+    Before, reductions of several operands, such as argmax, are split, so that every device reduces what it holds, and
+    slices of padded tensors become one op.
+
     enable-halo-exchange: neighbours exchange rows where ops look at them, instead of gathering. mode: who decides on
     reshards, ``shardy`` op by op or ``global`` for the whole program, by ``cost-model``.
     """
     return [
+        "split-reductions", "fold-slices-of-pads",
         f"insert-explicit-reshards{_given({'enable-full-version': True, **_decided(mode, cost_model)})}",
         "resolve-permutation-factors" if enable_halo_exchange else
         "resolve-permutation-factors{enable-halo-exchange=false}",

@@ -72,8 +72,11 @@ class Exchange:
         self, sources: Sequence[tuple[Any, Held]], dim: int, grid: Grid, wanted: Wanted, fill: Any
     ) -> Any:
         """The new buffer: what it wants of each source's rows; where none has them ``fill``, unspecified if None."""
-        parts = [(value, held, piece) for value, held in sources for piece in redistribution(held, wanted)]
-        slabs = [(self._slab(value, dim, grid, piece), piece) for value, held, piece in parts]
+        by_value: dict[Any, list[Held]] = {}
+        for value, held in sources:
+            by_value.setdefault(value, []).append(held)
+        slabs = [(self._slab(value, dim, grid, piece), piece)
+                 for value, several in by_value.items() for piece in redistribution(several, wanted)]
         like = sources[0][0]
         joined = self._joined(slabs, dim, wanted.size)
         if joined is not None:
@@ -205,15 +208,16 @@ class Exchange:
         x.value = self.assembled([(value, held)], dim, result, wanted(result), None)
         x.grids[dim] = result
 
-    def concatenated(self, parts: Sequence[Shards], dim: int, result: Grid) -> Any:
-        """The parts one behind the other."""
+    def concatenated(
+        self, parts: Sequence[Shards], cuts: Sequence[tuple[int, int]], dim: int, result: Grid
+    ) -> Any:
+        """Rows ``start`` up to ``limit`` of each part, one behind the other."""
         sources, offset = [], 0
-        for part in parts:
-            grid = part.grids[dim]
-            starts, size, lows, highs = grid.held()
-            moved = (tuple(c + offset for c in row) for row in (starts, lows, highs))
-            sources.append((part.value, Held(next(moved), size, *moved)))
-            offset += grid.size
+        for part, (start, limit) in zip(parts, cuts, strict=True):
+            held, shift = part.grids[dim].held(), offset - start
+            lows, highs = (tuple(min(max(c, start), limit) + shift for c in row) for row in (held.lows, held.highs))
+            sources.append((part.value, Held(tuple(c + shift for c in held.starts), held.size, lows, highs)))
+            offset += limit - start
         return self.assembled(sources, dim, result, wanted(result), None)
 
 

@@ -8,6 +8,7 @@ collective-permutes, whose slabs (halo regions) are as wide as the longest run a
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from eggshard.placement.edge_colouring import colour_edges
@@ -64,23 +65,31 @@ class Piece(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Coordinates ``low`` up to ``high`` that one device needs from another."""
+    """Coordinates ``low`` up to ``high`` that one device needs from another, where they begin at ``row``."""
 
     sender: int
     receiver: int
     low: int
     high: int
+    row: int
 
 
-def redistribution(held: Held, wanted: Wanted) -> list[Piece]:
-    """What everyone keeps (if anyone does), then the rounds. Coordinates that no device holds are in no piece."""
-    found = _runs(held, wanted)
-    kept = [run for run in found if run.sender == run.receiver]
-    runs = [run for run in found if run.sender != run.receiver]
-    pieces = [_piece(held, wanted, kept, held.size, own=True)] if kept else []
+def redistribution(held: Sequence[Held], wanted: Wanted) -> list[Piece]:
+    """What everyone keeps (if anyone does), then the rounds. Coordinates that no device holds are in no piece.
+
+    held: what one buffer holds, as what it is taken: a tensor that is joined with itself has its rows at several
+    coordinates, and a round serves them together.
+    """
+    size, count = held[0].size, len(wanted.starts)
+    pieces, runs = list[Piece](), list[_Run]()
+    for each in held:
+        found = _runs(each, wanted)
+        kept = [run for run in found if run.sender == run.receiver]
+        runs += [run for run in found if run.sender != run.receiver]
+        pieces += [_piece(size, wanted, kept, size, own=True)] if kept else []
     return pieces + min(
-        ([_piece(held, wanted, group, max(r.high - r.low for r in group)) for group in groups] for groups in (
-            _by_distance(runs), _by_colour(runs, len(held.starts)))),
+        ([_piece(size, wanted, group, max(r.high - r.low for r in group)) for group in groups] for groups in (
+            _by_distance(runs, count), _by_colour(runs, count))),
         key=lambda rounds: (sum(piece.width for piece in rounds), len(rounds)),
     )
 
@@ -93,7 +102,7 @@ def mirrored(held: Held, wanted: Wanted) -> list[Piece]:
     groups: dict[int, list[_Run]] = {}
     for run in _runs(held, wanted):
         groups.setdefault(run.sender + run.receiver, []).append(run)
-    return [_piece(held, wanted, runs, max(r.high - r.low for r in runs)) for runs in groups.values()]
+    return [_piece(held.size, wanted, runs, max(r.high - r.low for r in runs)) for runs in groups.values()]
 
 
 def _runs(held: Held, wanted: Wanted) -> list[_Run]:
@@ -101,7 +110,8 @@ def _runs(held: Held, wanted: Wanted) -> list[_Run]:
     for d, first in enumerate(wanted.starts):
         last = first + wanted.size
         for e in _holders(held, first, last):
-            runs.append(_Run(e, d, max(first, held.lows[e]), min(last, held.highs[e])))
+            low = max(first, held.lows[e])
+            runs.append(_Run(e, d, low, min(last, held.highs[e]), low - held.starts[e]))
     return runs
 
 
@@ -113,11 +123,16 @@ def _holders(held: Held, first: int, last: int) -> list[int]:
     return order[begin:end]
 
 
-def _by_distance(runs: list[_Run]) -> list[list[_Run]]:
-    groups: dict[int, list[_Run]] = {}
+def _by_distance(runs: list[_Run], count: int) -> list[list[_Run]]:
+    """Groups of runs between devices at one distance, around the end: no device sends or takes twice in a group."""
+    half = count // 2
+    groups: dict[tuple[int, int], list[_Run]] = {}
+    met: dict[tuple[int, int], int] = {}
     for run in runs:
-        groups.setdefault(run.sender - run.receiver, []).append(run)
-    return [groups[distance] for distance in sorted(groups)]
+        again = met[run.sender, run.receiver] = met.get((run.sender, run.receiver), -1) + 1
+        distance = (run.sender - run.receiver + half) % count - half
+        groups.setdefault((distance, again), []).append(run)
+    return [groups[key] for key in sorted(groups)]
 
 
 def _by_colour(runs: list[_Run], count: int) -> list[list[_Run]]:
@@ -128,19 +143,19 @@ def _by_colour(runs: list[_Run], count: int) -> list[list[_Run]]:
     return list(groups.values())
 
 
-def _piece(held: Held, wanted: Wanted, runs: list[_Run], width: int, own: bool = False) -> Piece:
-    """The slabs that carry these runs. Devices without one have the commonest numbers, so that all may be equal."""
-    count = len(held.starts)
+def _piece(size: int, wanted: Wanted, runs: list[_Run], width: int, own: bool = False) -> Piece:
+    """The slabs of a buffer of that size that carry these runs. Devices without one have the commonest numbers, so that
+    all may be equal."""
+    count = len(wanted.starts)
     longest = max(runs, key=lambda r: r.high - r.low)
-    usual = 0 if own else longest.low - held.starts[longest.sender]
-    sends, lows, highs = [min(usual, held.size - width)] * count, [0] * count, [0] * count
+    usual = 0 if own else longest.row
+    sends, lows, highs = [min(usual, size - width)] * count, [0] * count, [0] * count
     places: dict[int, int] = {}
     for run in runs:
-        first = run.low - held.starts[run.sender]
-        fits = usual <= first and run.high - held.starts[run.sender] <= usual + width <= held.size
-        send = usual if fits else min(first, held.size - width)
+        fits = usual <= run.row and run.row + run.high - run.low <= usual + width <= size
+        send = usual if fits else min(run.row, size - width)
         sends[run.sender] = send
-        places[run.receiver] = held.starts[run.sender] + send - wanted.starts[run.receiver]
+        places[run.receiver] = run.low - run.row + send - wanted.starts[run.receiver]
         lows[run.receiver] = run.low - wanted.starts[run.receiver]
         highs[run.receiver] = run.high - wanted.starts[run.receiver]
     common = places[longest.receiver]

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 
 from eggshard.errors import ProgramError
 from eggshard.frontends.jaxlib_context import attributes_of
@@ -59,6 +60,45 @@ class CallGraph:
                 if place.get(other, -1) >= place[name]:
                     raise ProgramError(
                         f"function @{name} calls @{other}, which calls it; write the recursion as a loop")
+
+
+@shardy_pass("inline-calls", on="")
+def inline_calls(module: ShardyModule) -> None:
+    """Put the bodies of functions in the place of their calls, as XLA does; what a function or a call states of
+    arguments and results becomes sharding constraints.
+
+    Calls of declarations stay, and those that say that they are not ``inlineable``.
+    """
+    graph = CallGraph(module)
+    graph.refuse_recursion()
+    gone = set()
+    for function in graph.callees_first:
+        for call in module.walk("func.call", root=function):
+            called = graph.functions[callee(call)]
+            noted = str(attributes_of(call).get("mhlo.frontend_attributes", ""))
+            if not called.regions[0].blocks or 'inlineable = "false"' in noted:
+                continue
+            arguments, results = module.argument_shardings(called), module.function_result_shardings(called)
+            operands = [_constrained(x, s, call) for x, s in zip(call.operands, arguments, strict=True)]
+            with ir.InsertionPoint(call):
+                made = _jax_mlir_ext.inlined_func_call(called, operands, call.location)
+            for stated in (results, module.result_shardings(call) or ()):
+                made = [_constrained(x, s, call) for x, s in zip(made, stated, strict=True)] if stated else made
+            for old, new in zip(call.results, made, strict=True):
+                old.replace_all_uses_with(new)
+            gone.add(callee(call))
+            call.erase()
+    still = {callee(op) for op in module.walk("func.call")} | {"main"}
+    for name in gone - still:
+        if module.main != graph.functions[name]:
+            graph.functions[name].erase()
+
+
+def _constrained(value: Any, sharding: TensorSharding | None, before: Any) -> Any:
+    if sharding is None or not sharding.sharding.says_something or not isinstance(value.type, ir.RankedTensorType):
+        return value
+    made = create("sdy.sharding_constraint", [value], [value.type], {"sharding": str(sharding)}, before)
+    return made.results[0]
 
 
 @shardy_pass("pre-order-funcs")

@@ -16,7 +16,7 @@ from eggshard.shardy.attributes import axis_list_text
 from eggshard.shardy.local.emission import channels
 from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, is_outermost, on_shards, refined
 from eggshard.shardy.local.parts import captures
-from eggshard.shardy.local.permutation.permuted import PERMUTED, Permuted
+from eggshard.shardy.local.permutation.permuted import PERMUTED, Concatenate, Permuted
 from eggshard.shardy.local.reshapes import local_axes
 from eggshard.shardy.module import ShardyModule, create, rank, shape, uses
 from eggshard.shardy.passes import shardy_pass
@@ -36,6 +36,9 @@ def resolve_permutation_factors(module: ShardyModule, enable_halo_exchange: bool
     and nothing is reduced along these any more.
     """
     channel = channels(module)
+    if enable_halo_exchange:
+        for op in module.walk("stablehlo.concatenate"):
+            _resolve(module, PERMUTED[op.name](op), channel)
     for op in module.walk(*PERMUTED):
         permuted = PERMUTED[op.name](op)
         for number in range(len(op.operands)):
@@ -63,11 +66,34 @@ def _resolve(module: ShardyModule, permuted: Permuted, channel: Iterator[int] | 
     if channel is None or needed is None:
         _replicate(module, permuted, ins, outs)
         return
-    operands = [(_resharded(module, x, s, target, op), target)
-                for x, s, target in zip(op.operands, ins, needed, strict=True)]
+    slices, operands = [], []
+    for i, (x, sharding, target) in enumerate(zip(list(op.operands), ins, needed, strict=True)):
+        if _take_source(module, permuted, i, target):
+            slices.append(x.owner.operation)
+            operands.append((op.operands[i], target))
+        else:
+            operands.append((_resharded(module, x, sharding, target, op), target))
     for old, new in zip(op.results, _exchanged(module, permuted, operands, outs, channel), strict=True):
         old.replace_all_uses_with(new)
     op.erase()
+    for made in dict.fromkeys(slices):
+        if not uses(made.results[0]):
+            made.erase()
+
+
+def _take_source(module: ShardyModule, permuted: Permuted, number: int, target: TensorSharding) -> bool:
+    """Take what an operand of a concatenation is a slice of, if that lies where it is needed, instead of the operand.
+
+    Rows that move travel once then, and a rotation is one permute.
+    """
+    if not isinstance(permuted, Concatenate):
+        return False
+    found = permuted.sliced_from(number)
+    sharding = module.sharding(found[0]) if found is not None else None
+    if found is None or sharding is None or sharding.axes != target.axes or sharding.mesh != target.mesh:
+        return False
+    permuted.op.operands[number], permuted.cuts[number] = found
+    return True
 
 
 def _exchanged(
@@ -79,10 +105,13 @@ def _exchanged(
     mesh = refined(module.mesh(outs[0]), [s for _, s in (*operands, *results)])
     result_grids = grids(mesh, outs[0], shape(permuted.op.results[0]))
 
-    def body(exchange: Exchange, shards: list[Shards]) -> list[Any]:
-        return permuted.on_shards(exchange, shards, result_grids)
+    once = list(dict.fromkeys(operands))
 
-    return on_shards(module, channel, operands, results, body, permuted.op)
+    def body(exchange: Exchange, shards: list[Shards]) -> list[Any]:
+        each = [shards[once.index(operand)] for operand in operands]
+        return permuted.on_shards(exchange, [Shards(x.value, list(x.grids)) for x in each], result_grids)
+
+    return on_shards(module, channel, once, results, body, permuted.op)
 
 
 def exchange_in_place(module: ShardyModule, op: Any, channel: Iterator[int] | None = None) -> None:

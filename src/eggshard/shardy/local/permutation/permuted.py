@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from eggshard.shardy.local.emission import padded, sliced, zero
 from eggshard.shardy.local.halo_exchange import Exchange, Grid, Shards, Window
-from eggshard.shardy.module import shape
+from eggshard.shardy.module import maker, shape
 
 Axes = tuple[Any, ...]
 
@@ -148,18 +148,29 @@ class Reverse(Permuted):
 
 
 class Concatenate(Permuted):
-    """``stablehlo.concatenate``."""
+    """``stablehlo.concatenate``, of consecutive rows of its sources: operands, or what these are slices of."""
 
-    @property
-    def dim(self) -> int:
-        return int(ir.IntegerAttr(self.op.attributes["dimension"]).value)
+    def __init__(self, op: Any) -> None:
+        super().__init__(op)
+        self.dim = int(ir.IntegerAttr(op.attributes["dimension"]).value)
+        self.cuts = [(0, shape(x)[self.dim]) for x in op.operands]
 
     @property
     def pairs(self) -> list[Pair]:
         return [Pair(i, self.dim, self.dim) for i in range(len(self.op.operands))]
 
+    def sliced_from(self, number: int) -> tuple[Any, tuple[int, int]] | None:
+        """What an operand is consecutive rows of, as it is along other dimensions, and which rows."""
+        made = maker(self.op.operands[number], "stablehlo.slice")
+        if made is None:
+            return None
+        cuts, whole = Slice(made).cuts, [(0, n, 1) for n in shape(made.operands[0])]
+        start, limit, stride = cuts[self.dim]
+        whole[self.dim] = start, limit, 1
+        return (made.operands[0], (start, limit)) if stride == 1 and cuts == whole else None
+
     def on_shards(self, exchange: Exchange, shards: list[Shards], results: list[Grid]) -> list[Any]:
-        return [exchange.concatenated(shards, self.dim, results[self.dim])]
+        return [exchange.concatenated(shards, self.cuts, self.dim, results[self.dim])]
 
 
 class Windowed(Permuted):
