@@ -65,6 +65,15 @@ def test_programs_without_a_mesh_stay_whole() -> None:
     assert made.mesh.size == 1 and not made.collectives and made.inputs[0].local == made.inputs[0].type
 
 
+def test_programs_with_collectives_are_refused() -> None:
+    """What devices hold of the operand is not said, and arguments are whole."""
+    with pytest.raises(es.errors.ProgramError, match="explicit collectives already .sdy.all_reduce"):
+        es.partition("""sdy.mesh @mesh = <["x"=4]>
+          func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+            %0 = sdy.all_reduce {"x"} %a out_sharding=<@mesh, [{}]> : tensor<4xf32>
+            return %0 : tensor<4xf32> }""")
+
+
 @pytest.mark.parametrize("options, error, words", [
     ({"mode": "fast"}, es.errors.ProgramError, "shardy, global"),
     ({"cost_model": "h100-node"}, es.errors.CostModelError, "mode='global'"),

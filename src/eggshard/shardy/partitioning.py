@@ -169,13 +169,17 @@ def partition(
 
 def _partitioned(text: str, mode: str, enable_halo_exchange: bool, model: CostModel | None) -> Partitioned:
     from eggshard.shardy.catalogue import read_steps
-    from eggshard.shardy.module import parsed
+    from eggshard.shardy.module import COLLECTIVES, parsed
     from eggshard.shardy.passes import Step
     from eggshard.shardy.pipelines import partition_steps, propagation_steps
 
     *steps, _ = ("chlo-legalize-to-stablehlo", "inline-calls", *propagation_steps(mode=mode),
                  *partition_steps(enable_halo_exchange=enable_halo_exchange, mode=mode))
     with parsed(text) as module:
+        for op in module.walk(*COLLECTIVES):
+            raise ProgramError(
+                f"the program has explicit collectives already ({op.name}): bring it to shards with eggshard.shardy.run "
+                "and the passes that are left, or give the program before them")
         for step in read_steps(steps):
             priced = model is not None and step.pass_.name == "insert-explicit-reshards"
             (Step(step.pass_, {**step.options, "cost-model": model}) if priced else step).run(module)
