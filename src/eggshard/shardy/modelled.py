@@ -28,7 +28,7 @@ def modelled_seconds(module: ShardyModule, model: CostModel) -> float:
 
 
 def local_seconds(module: ShardyModule, model: CostModel) -> float:
-    """The same of a module of local shapes, whose shardings are still stated."""
+    """Seconds of one run on a device of a module of local shapes, whose shardings are still stated."""
     mesh = boundary_mesh(module)
     copy = ShardyModule(parse_module(module.text()))
     for step in read_steps("drop-sharding-and-mesh"):

@@ -178,8 +178,8 @@ def _partitioned(text: str, mode: str, enable_halo_exchange: bool, model: CostMo
     with parsed(text) as module:
         for op in module.walk(*COLLECTIVES):
             raise ProgramError(
-                f"the program has explicit collectives already ({op.name}): bring it to shards with eggshard.shardy.run "
-                "and the passes that are left, or give the program before them")
+                f"the program has explicit collectives already ({op.name}): bring it to shards with "
+                "eggshard.shardy.run and the passes that are left, or give the program before them")
         for step in read_steps(steps):
             priced = model is not None and step.pass_.name == "insert-explicit-reshards"
             (Step(step.pass_, {**step.options, "cost-model": model}) if priced else step).run(module)
