@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.lit import executables
+from bench.lit import executables, programs
 from bench.lit.cases import Case, Run, cases
 from bench.lit.judging import FAILURES, OUTCOMES, Verdict, judge
 from eggshard.errors import ProgramError
@@ -25,9 +25,9 @@ _SHARDY, _TOOL = "shardy/dialect/sdy", "sdy_opt"
 
 
 def run(
-    console: Console, seed: int = 0, only: str = "", shardy: Path | None = None, enzyme: Path | None = None
+    console: Console, seed: int = 0, only: str = "", shardy: Path | None = None, everything: bool = False
 ) -> tuple[bool, list[dict[str, Any]]]:
-    """Print the tables; whether nothing failed, and one record per run of a case.
+    """Print the tables; whether nothing failed, and one record per run of a case. everything: whole programs, too.
 
     ProgramError without a checkout, or for one without tests.
     """
@@ -46,6 +46,14 @@ def run(
     for test, ours, theirs in ran:
         records.append({"executable": test.name, "outcome": ours.outcome, "why": ours.why, "jaxlib": theirs.outcome})
         failed += [records[-1]] if ours.outcome in ("wrong", "refused") else []
+    if everything:
+        named = (case for case in cases(root, _TOOL) if only in case.name)
+        wholes = [programs.run(name, text) for name, text in programs.programs(named)]
+        console.print(_whole_table(wholes))
+        for whole in wholes:
+            for way, verdict in whole.verdicts.items():
+                records.append({"program": whole.name, "way": way, "outcome": verdict.outcome, "why": verdict.why})
+                failed += [records[-1]] if verdict.outcome != "refused" else []
     for record in failed:
         console.print(": ".join(str(value) for value in record.values()), markup=False)
     return not failed, records
@@ -65,6 +73,22 @@ def _table(found: Sequence[tuple[Case, Run, Verdict]]) -> Table:
         out.add_column(name, justify="left" if name == "passes" else "right")
     for passes, row in (*sorted(counts.items()), ("all", sum(counts.values(), Counter[str]()))):
         out.add_row(escape(passes), str(row.total()), *(str(row[o]) for o in OUTCOMES))
+    return out
+
+
+def _whole_table(wholes: Sequence[programs.Whole]) -> Table:
+    out = Table(
+        title="the cases as whole programs, on simulated devices; bytes beside XLA's", pad_edge=False,
+        caption="dearer: more bytes than XLA, or of global than of shardy. refused: with an error that names the op",
+    )
+    columns = ("programs", "right", "wrong", "failed", "dearer", "refused", "compared with XLA", "fewer bytes than XLA")
+    for name in ("way", *columns):
+        out.add_column(name, justify="left" if name == "way" else "right")
+    for way in programs.WAYS:
+        counts = Counter(w.verdicts[way].outcome if way in w.verdicts else "right" for w in wholes)
+        both = [(w.wire[way], w.wire["XLA"]) for w in wholes if way in w.wire and "XLA" in w.wire]
+        figures = (*(counts[c] for c in columns[1:6]), len(both), sum(a < b - 0.5 for a, b in both))
+        out.add_row(way, str(len(wholes)), *map(str, figures))
     return out
 
 

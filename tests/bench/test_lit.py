@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.lit import executables, judging
+from bench.lit import executables, judging, programs
 from bench.lit.cases import Case, cases, runs_of
 from bench.lit.judging import judge
 
@@ -149,3 +149,30 @@ def test_executables_run_on_devices(tmp_path: Path, was: str, becomes: str, outc
     (found,) = executables.executables(tmp_path)
     verdict = executables.judge(found)[0]
     assert verdict.outcome == outcome, verdict.why
+
+
+PROGRAM = """sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+    -> (tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+  %0 = stablehlo.negate %a : tensor<8x4xf32>
+  return %0 : tensor<8x4xf32>
+}"""
+
+
+def test_whole_programs_are_run_three_ways() -> None:
+    whole = programs.run("negated", PROGRAM)
+    assert not whole.verdicts and whole.wire == {"XLA": 96.0, "optimize": 96.0, "shardy": 96.0, "global": 96.0}
+
+
+def test_what_sends_more_is_dearer() -> None:
+    whole = programs.Whole("some", {"XLA": 10.0, "optimize": 11.0, "shardy": 8.0, "global": 9.0})
+    whole.judge()
+    assert {way: verdict.outcome for way, verdict in whole.verdicts.items()} == {
+        "optimize": "dearer", "global": "dearer"}
+
+
+def test_programs_are_modules_that_are_not_partitioned_yet() -> None:
+    gathered = PROGRAM.replace("stablehlo.negate %a", "sdy.all_gather [{\"x\"}, {}] %a out_sharding=<@mesh, [{}, {}]>")
+    plain = PROGRAM.replace("@main", "@f")
+    given = [Case(str(i), "f", text, ()) for i, text in enumerate((plain, plain, gathered, "no module sdy.sharding"))]
+    assert [name for name, _ in programs.programs(iter(given))] == ["0"]
