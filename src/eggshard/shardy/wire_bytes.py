@@ -143,6 +143,11 @@ def function_bytes(module: ShardyModule) -> dict[str, WireBytes]:
     return {name: counter.of_function(name) for name in counter.functions}
 
 
+def op_bytes(module: ShardyModule, op: Any) -> WireBytes:
+    """The bytes of one op of the module."""
+    return _Counter(module)._op(op)
+
+
 class _Counter:
     def __init__(self, module: ShardyModule) -> None:
         self.module = module

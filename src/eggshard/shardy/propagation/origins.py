@@ -19,7 +19,7 @@ from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
-from eggshard.shardy.module import ShardyModule, inside_first, set_entry
+from eggshard.shardy.module import ShardyModule, entries, inside_first, set_entry
 
 #: Per value the stated sharding that each of its axes came from, and per op which tensor each axis came from, by steps.
 ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
@@ -152,6 +152,22 @@ class Notes:
                 [ir.DictAttr.get({}) for _ in op.results])
             entries[ir.OpResult(value).result_number] = entry()
             op.attributes[ORIGINS] = ir.ArrayAttr.get(entries)
+
+
+def origins_of(module: ShardyModule, value: Any) -> dict[str, str]:
+    """What is noted of a value: per axis the name of its origin."""
+    op = owner_of(value)
+    noted: Any = None
+    if isinstance(value, ir.BlockArgument):
+        listed = entries(op, "arg_attrs") if op.name == "func.func" else []
+        entry = listed[ir.BlockArgument(value).arg_number] if listed else None
+        noted = entry[ORIGINS] if entry is not None and ORIGINS in entry else None
+    elif ORIGINS in op.attributes:
+        noted = op.attributes[ORIGINS]
+        noted = ir.ArrayAttr(noted)[ir.OpResult(value).result_number] if isinstance(noted, ir.ArrayAttr) else noted
+    if noted is None:
+        return {}
+    return {named.name: ir.StringAttr(named.attr).value for named in ir.DictAttr(noted)}
 
 
 def _own_name(op: Any) -> str:
