@@ -235,3 +235,18 @@ def test_loops_in_loops_end_with_the_time_that_is_given():
     with pytest.raises(TimeoutError):
         Sizes(plan, deadline=Deadline(0.0))
     assert prove(plan, within=1e-9).late and not prove(plan, within=1e-9)
+
+
+def test_rows_that_wrap_around_most_of_a_dimension_are_not_cut() -> None:
+    """What is put before and behind it is no place near an edge, at which sizes could be reduced."""
+    rows, most = 64, 3056
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: tensor<{rows}x{most}xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"x"}}]>}})
+          -> tensor<{rows}x{most + 1}xf32> {{
+        %0 = stablehlo.slice %a [0:{rows}, 2:{most}] : (tensor<{rows}x{most}xf32>) -> tensor<{rows}x{most - 2}xf32>
+        %1 = stablehlo.slice %a [0:{rows}, 0:3] : (tensor<{rows}x{most}xf32>) -> tensor<{rows}x3xf32>
+        %2 = stablehlo.concatenate %0, %1, dim = 1
+          : (tensor<{rows}x{most - 2}xf32>, tensor<{rows}x3xf32>) -> tensor<{rows}x{most + 1}xf32>
+        return %2 : tensor<{rows}x{most + 1}xf32> }}"""
+    plan = es.optimize(text, cost_model=es.costmodel.WireBytes(), limits=es.Limits(proof=0))
+    assert "wrap" in str(plan) and plan.prove().equal

@@ -21,6 +21,8 @@ from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import Local, Mask, Resize, Step
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
+#: Ops that put parts of their operand before and behind it.
+_WIDENED = ("wrap", "extend")
 #: Positions are at most this part of a block from where blocks meet.
 _PART = 8
 
@@ -122,7 +124,12 @@ def _of_op(name: str, attributes: object, operands: int, types: Sequence[TensorT
             n, sign = types[i].shape[e], -1 if reach.mirrored else 1
             edges.setdefault(reach.dim, []).extend(
                 sign * (at - o) for at in (0, n) for o in (reach.first, reach.last))
-    spread = 2 * (attributes["lhs"] + attributes["rhs"]) if name == "extend" else 0  # type: ignore[index]
+    spread = 0
+    if name in _WIDENED:
+        added, n = attributes["lhs"] + attributes["rhs"], types[0].shape[attributes["dimension"]]  # type: ignore[index]
+        if 2 * added > n:  # what is repeated reaches over any place where the dimension could be cut
+            return
+        spread = 2 * added if name == "extend" else 0
     for d, sources in found.items():
         yield Window((operands, d), tuple(sources), tuple(edges[d]), spread)
 
