@@ -19,6 +19,7 @@ from tests.shardy.peer import peer_text, run_peer
 from tests.shardy.running import assert_runs_equal
 
 from bench import shardy_pairs
+from bench.lit.judging import shardings
 from bench.shardy_rows import EXAMPLES, PROPAGATE, Row, example, rows
 from eggshard import shardy
 from eggshard.errors import EggshardError, ProgramError
@@ -128,7 +129,7 @@ def _outcome(row: Row, text: str, found: Found) -> tuple[str, str]:
         return "peer failed", theirs.failure
     if row.compare == "bytes":
         return _by_bytes(row, text, ours, theirs.text, found)
-    same = ours == theirs.text or (row.compare == "shardings" and _shardings(ours) == _shardings(theirs.text))
+    same = ours == theirs.text or (row.compare == "shardings" and shardings(ours) == shardings(theirs.text))
     return ("agreeing", "") if same else ("differing", "")
 
 
@@ -177,17 +178,6 @@ def wire_bytes(text: str) -> float:
     """Bytes that the busiest device receives in the collectives of a module."""
     with parsed(text) as module:
         return module_bytes(module).busiest
-
-
-def _shardings(text: str) -> list[str]:
-    """Every stated sharding of a module, in the order of its ops."""
-    out = []
-    with parsed(text) as module:
-        for op in module.walk():
-            if op.name == "func.func":
-                out += [str(s) for s in module.argument_shardings(op) + module.function_result_shardings(op)]
-            out.append(f"{op.name} {[str(s) for s in module.result_shardings(op) or ()]}")
-    return out
 
 
 def table(found: Sequence[Found]) -> Table:
