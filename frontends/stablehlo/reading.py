@@ -115,8 +115,16 @@ def _read_module(module: Any, text: str) -> Program:
     seen = reader.stated
     for sharding, type_, where in dict.fromkeys(seen):
         sharding.validate(mesh, type_, where)
+
+    def at_ends(shardings: tuple[Sharding | None, ...], ids: tuple[int, ...]) -> tuple[Sharding | None, ...]:
+        """What XLA makes of the shardings of arguments and results: these are never padded."""
+        return tuple(s and s.evenly(region.types[v].shape, mesh) for s, v in zip(shardings, ids, strict=True))
+
+    input_shardings, output_shardings = (
+        at_ends(input_shardings, region.inputs), at_ends(output_shardings, region.outputs))
     if mesh.size > 1 or mesh.axes:
-        mesh = mesh.refined(gather_cuts((s for s, _, _ in seen), mesh))
+        stated_anywhere = (*(s for s, _, _ in seen), *input_shardings, *output_shardings)
+        mesh = mesh.refined(gather_cuts(stated_anywhere, mesh))
     elif any(s.device for s, _, _ in seen):
         raise ShardingError("the module places tensors on single devices and has no mesh; define one with sdy.mesh")
     return Program(

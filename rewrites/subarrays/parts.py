@@ -1,8 +1,7 @@
 """Rules that split a dimension into as many parts as a mesh can make shards, so that each part is computed in place.
 
 JAX lowers cumsum, cumprod, cummax and cummin to sliding windows that reach one end of a dimension. Each part is reduced
-by itself, and only the totals of the parts travel. For a slice within one part, each device slices its own part alike,
-and only these slices travel instead of the whole tensor.
+by itself, and only the totals of the parts travel.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program import monoids
-from eggshard.rewrites.shapes import bounds_of, replaced, slice_of, slices, spread
+from eggshard.rewrites.shapes import replaced, slice_of, spread
 
 rules = RuleList()
 
@@ -99,38 +98,3 @@ for _monoid, (_op, _) in monoids.MONOIDS.items():
             "spread": spread(cut, *range(len(cut))),
             "join": {"shape": m.x.shape},
         }
-
-
-@rules.add(
-    "slice[s](x) => reshape[join](slice[part](slice[own](reshape[cut](x))))",
-    says="sliced alike in every part, then one kept",
-    cases=each(
-        x=tensors((12, 3), (3, 12), dtypes=("f32", "i32")),
-        s=slices(*(
-            box
-            for rows in ((0, 1, 1), (5, 6, 1), (4, 6, 1), (11, 12, 1), (3, 5, 1), (7, 8, 1))
-            for other in ((0, 3, 1), (1, 3, 2))
-            for box in ([rows, other], [other, rows])
-        )),
-    ),
-    given="x",
-)
-def short_slice_by_parts(m: Match) -> Any:
-    """At most half of a part, along one dimension at a time; parts are not cut again."""
-    answers = []
-    for at, ((start, limit, stride), n) in enumerate(zip(bounds_of(m.s), m.x.shape, strict=True)):
-        count = _parts(n, m.shard_counts)
-        length = n // count if count else 0
-        if not count or start >= limit or 2 * (limit - start) > length or start // length != (limit - 1) // length:
-            continue
-        part, first = divmod(start, length)
-        bounds = list(bounds_of(m.s))
-        bounds[at : at + 1] = [(0, count, 1), (first, first + limit - start, stride)]
-        taken = [(0, -(-(b - a) // s), 1) for a, b, s in bounds]
-        answers.append({
-            "cut": {"shape": (*m.x.shape[:at], count, length, *m.x.shape[at + 1 :])},
-            "own": slice_of(bounds),
-            "part": slice_of(replaced(taken, at, (part, part + 1, 1))),
-            "join": {"shape": m.result.shape},
-        })
-    return answers

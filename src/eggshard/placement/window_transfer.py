@@ -38,6 +38,8 @@ def linked(rule: FactorRule, reaches: Reaches) -> FactorRule:
                 (f,) = rule.results[0][reach.dim]
                 factors[f] = replace(factors[f], kind=PASS) if factors[f].kind == PERMUTE else factors[f]
                 if any(factors[own].size > 1 for own in row[d]):
+                    for own in set(row[d]) - {f}:  # in no tensor any more
+                        factors[own] = replace(factors[own], kind=PERMUTE)
                     row[d] = (f,)
     return replace(rule, factors=tuple(factors), operands=tuple(tuple(row) for row in operands))
 

@@ -11,7 +11,8 @@ sharding names the former, a placement the latter.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +93,16 @@ class Sharding:
         )
         return replace(self, dims=dims, replicated=replicated, unreduced=unreduced)
 
+    def evenly(self, shape: Sequence[int], mesh: Mesh) -> Sharding:
+        """Trim every dimension to the longest prefix of its axes that divides its size.
+
+        Of the axis that divides it no more the major part stays that does: of ``x`` of 4 devices on a dimension of size
+        6, ``x:(1)2``. What lies on a single device stays there.
+        """
+        if self.device is not None:
+            return self
+        return replace(self, dims=tuple(_evenly(dim, n, mesh) for dim, n in zip(self.dims, shape, strict=True)))
+
     def canonical(self, mesh: Mesh) -> Sharding:
         """Return Shardy's normal form: adjacent sub-axes merged, whole axes plain, sets of axes in mesh order."""
         return _canonical(self, whole_mesh(mesh).axes)
@@ -144,6 +155,21 @@ class Sharding:
     def text(self, mesh_name: str = "mesh") -> str:
         """Shardy's text on a named mesh: ``<@mesh, [{"x"}, {}]>``."""
         return str(self) if self.device is not None else f"<@{mesh_name}, {self}>"
+
+
+def _evenly(dim: DimSharding, n: int, mesh: Mesh) -> DimSharding:
+    sizes = [axis.devices(mesh.axes) for axis in dim.axes]
+    if n % math.prod(sizes) == 0:
+        return dim
+    axes: list[AxisRef] = []
+    for axis, size in zip(dim.axes, sizes, strict=True):
+        common = math.gcd(size, n)
+        if common > 1:
+            axes.append(axis if common == size else axis.split(common, mesh.axes)[0])
+        if common < size:
+            break
+        n //= common
+    return DimSharding(tuple(axes), dim.open)
 
 
 def whole_mesh(mesh: Mesh) -> Mesh:

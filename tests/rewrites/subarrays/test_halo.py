@@ -188,15 +188,6 @@ def test_scans_are_cut_into_as_many_parts_as_there_can_be_shards(axes, parts):
     assert not _inside(exact, exact.values[out], "reshape")
 
 
-@pytest.mark.parametrize("rows, cut", [((17, 18), True), ((62, 64), True), ((7, 9), False), ((0, 5), False)])
-def test_short_slices_within_one_part_are_taken_from_every_part(rows, cut):
-    b = Builder([TensorType((64, 6), "f32")])
-    out = b.cut(0, *rows)
-    graph = saturate(b.build([out]), RULES, None, Mesh({"x": 8}))
-    shapes = {n.attributes["shape"] for n in _inside(graph, graph.values[out], "reshape")}
-    assert ((8, 8, 6) in shapes) == cut
-
-
 def test_updates_by_one_value_are_choices_by_place():
     b = Builder([TensorType((N, M), "f32"), TensorType((), "f32")])
     row = b.op("broadcast_in_dim", 1, broadcast_dimensions=(), shape=(1, M))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Sequence
 from dataclasses import replace
-from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,16 @@ from eggshard.ops.shapes.movement import Movement, changed_rule, moves_partial_s
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram, owner_monoid
 from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import Filled, Layer, Reach, Reaches, Windowed, WindowForm
-from eggshard.program import codec
+from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes
-from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.program.types import TensorType
 
 
 class _Slice(Movement):
     """Elements ``start, start + stride, ...`` below ``limit`` of each dimension.
 
-    Of a dimension of which one element is left, the device that has it gives it, and the results are partial values.
+    Of a dimension of which at most half is left, each device gives what it has of that, and the results are partial
+    values.
     """
 
     name = "slice"
@@ -52,16 +52,17 @@ class _Slice(Movement):
         bounds = zip(shape, attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
         return [(start, limit, stride) != (0, n, 1) for n, start, limit, stride in bounds]
 
-    def _single(self, operands: Types, results: Types) -> list[int]:
-        """The dimensions of which one of several elements is left."""
-        pairs = enumerate(zip(operands[0].shape, results[0].shape, strict=True))
-        return [d for d, (n, m) in pairs if m == 1 < n <= MOST_PLACES]
+    def _owned(self, attrs: Attributes, operand: TensorType, result: TensorType) -> dict[int, int]:
+        """The dimensions of which at most half is left, and how far apart the first and the last element are there."""
+        sizes = zip(result.shape, attrs["strides"], operand.shape, strict=True)
+        spans = [((m - 1) * stride + 1, n) for m, stride, n in sizes]
+        return {d: span for d, (span, n) in enumerate(spans) if 0 < 2 * span <= n <= MOST_PLACES}
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         (x,), (y,) = operands, results
         rule = changed_rule(x, y, self._changed(attrs, x.shape))
         factors = list(rule.factors)
-        for d in self._single(operands, results):
+        for d in self._owned(attrs, x, y):
             factors[rule.operands[0][d][0]] = Factor(x.shape[d], REDUCE, owner_monoid(x.dtype), positional=True)
         return replace(rule, factors=tuple(factors))
 
@@ -81,28 +82,30 @@ class _Slice(Movement):
 
     def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         (x,), (y,), (value,) = program.operands, program.results, program.values
-        single = [d for d in self._single((x.type,), (y.type,)) if x.cut(d)]
-        changed = self._changed(attrs, x.type.shape)
-        held = [d for d, moved in enumerate(changed) if moved and x.cut(d)]
-        local = self._local(attrs, x.type, x.local, held)
-        # Of a single element's dimension all is kept at first.
-        strides = tuple(1 if d in single else stride for d, stride in enumerate(attrs["strides"]))
-        value = program.op("slice", value, **local.updated(strides=strides))
-        zero = program.constant(np.zeros((), numpy_dtype(PLACE)))
-        places, inside = [zero] * x.type.rank, []
-        for d in single:
-            wanted = program.constant(np.asarray(attrs["start_indices"][d], numpy_dtype(PLACE)))
+        spans = self._owned(attrs, x.type, y.type)
+        owned = {d: span for d, span in spans.items() if x.cut(d) and not y.cut(d)}
+        held = [d for d, moved in enumerate(self._changed(attrs, x.type.shape)) if moved and x.cut(d)]
+        # Along dimensions of which each device gives what it has all is kept at first, between what adds nothing.
+        strides = tuple(1 if d in owned else stride for d, stride in enumerate(attrs["strides"]))
+        value = program.op("slice", value, **self._local(attrs, x.type, x.local, held).updated(strides=strides))
+        widths = tuple(owned.get(d, 0) for d in range(x.type.rank))
+        nothing = program.scalar(monoids.identity(owner_monoid(x.type.dtype), x.type.dtype), x.type.dtype)
+        value = program.op(
+            "pad", value, nothing, edge_padding_low=widths, edge_padding_high=widths,
+            interior_padding=(0,) * x.type.rank)
+        places = [program.scalar(0, PLACE)] * x.type.rank
+        for d, span in owned.items():
+            wanted = program.scalar(attrs["start_indices"][d] + span, PLACE)
             places[d] = program.op("subtract", wanted, program.start(x, d))
-            inside.append(program.within(places[d], x.local.shape[d]))
-        value = program.op("dynamic_slice", value, *places, slice_sizes=y.local.shape)
-        return (program.owned(reduce(partial(program.op, "and"), inside), (), value),)
+        kept = tuple(owned.get(d, n) for d, n in enumerate(program.type_of(value).shape))
+        value = program.op("dynamic_slice", value, *places, slice_sizes=kept)
+        bounds = zip(kept, attrs["strides"], strict=True)
+        return (program.slice(value, [(0, n, stride if d in owned else 1) for d, (n, stride) in enumerate(bounds)]),)
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
-        changed, single = self._changed(attrs, operands[0].shape), self._single(operands, results)
-        bounds = enumerate(zip(attrs["start_indices"], attrs["strides"], changed, strict=True))
-        return (tuple(
-            Reach(d, a, a, stride) if moved and d not in single else None for d, (a, stride, moved) in bounds
-        ),)
+        changed, (y,) = self._changed(attrs, operands[0].shape), results
+        bounds = enumerate(zip(attrs["start_indices"], attrs["strides"], changed, y.shape, strict=True))
+        return (tuple(Reach(d, a, a, stride) if moved and m != 1 else None for d, (a, stride, moved, m) in bounds),)
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,

@@ -194,11 +194,18 @@ class WindowDemand:
         return [p for p in self.at_wanted(c) if any(p.dims[d].axes for d in transfer.windowed)]
 
     def at_wanted(self, c: int) -> list[Placement]:
-        """The standard placements at which users want a class, or which lead there by combining partial values."""
+        """The standard placements at which users want a class, or which lead there by combining partial values or by
+        moving what lies along other dimensions than those that are reached along: these, as on inputs and outputs."""
         transfer = self.nodes[c][2]
         wanted = self.wanted.get(self.views.group[c], ())
+
+        def along(p: Placement) -> tuple[Axes, ...]:
+            return tuple([p.dims[d].axes for d in transfer.windowed])
+
+        reached = {along(self.views.from_core(c, p)) for p in wanted}
         return [p for p in transfer.standard()
-                if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
+                if self.views.to_core(c, Placement(p.dims)) in wanted
+                or ((p.partial or along(p) in reached) and self.dims.allows(c, p))]
 
     def _visit(self, g: int) -> None:
         needed = self._trimmed(g, self.needed.get(g, {}))
@@ -256,6 +263,8 @@ class WindowDemand:
         same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
         holds = all(a.low <= 0 <= a.high for a in window.dims)
         wrapped = any(a.wrapped is not None for a in window.dims)
+        if not same and not self._computed(g, window):
+            self.wanted.setdefault(g, {})[standard] = None
         if same and self.narrowest(g, window) == window:
             moved = self.moves(g) and self._computed(g, window)
             if wrapped or (holds and not moved):

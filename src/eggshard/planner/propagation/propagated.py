@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count, takewhile
@@ -17,7 +16,6 @@ from eggshard.planner.propagation.flows import with_manual
 from eggshard.planner.propagation.preparation import prepare
 from eggshard.planner.propagation.program_graph import ProgramGraph
 from eggshard.planner.propagation.strategies import aggressive
-from eggshard.program.axes import AxisRef
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program, Region
 from eggshard.program.sharding import DimSharding, Sharding, atoms, whole_mesh
@@ -88,15 +86,15 @@ class _Inside:
             else:
                 self.ops[op.key] = shardings
         inputs = [(graph.found(value), value.type.shape) for value in function.blocks[0].arguments]
-        return [None if s is None else without_sub_axes(even(s, shape, mesh)).closed() for s, shape in inputs]
+        return [None if s is None else without_sub_axes(s.evenly(shape, mesh)).closed() for s, shape in inputs]
 
     def _manual(self, op: DraftOp, results: list[Sharding], graph: ProgramGraph, mesh: Mesh) -> None:
         """Record the shardings of a manual computation: even at its ends, along free axes alone inside its body."""
         axes = op.attributes["manual_axes"]
-        self.ops[op.key] = [even(s, v.type.shape, mesh) for s, v in zip(results, op.results, strict=True)]
+        self.ops[op.key] = [s.evenly(v.type.shape, mesh) for s, v in zip(results, op.results, strict=True)]
         asked = []
         for stated, inner in zip(op.ends[0], op.blocks[0].arguments, strict=True):
-            free = even(graph.found(inner) or fully_open(inner.type.rank), inner.type.shape, mesh)
+            free = (graph.found(inner) or fully_open(inner.type.rank)).evenly(inner.type.shape, mesh)
             asked.append(with_manual(stated, free, axes))
         self.operands[op.key] = asked
 
@@ -147,26 +145,6 @@ def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
         return dim
 
     return replace(sharding, dims=tuple(map(kept, sharding.dims)), replicated=())
-
-
-def even(sharding: Sharding, shape: Sequence[int], mesh: Mesh) -> Sharding:
-    """Trim a sharding so that every dimension keeps the longest prefix of axes that divides its size."""
-    return replace(sharding, dims=tuple(_even(dim, n, mesh) for dim, n in zip(sharding.dims, shape, strict=True)))
-
-
-def _even(dim: DimSharding, n: int, mesh: Mesh) -> DimSharding:
-    sizes = [axis.devices(mesh.axes) for axis in dim.axes]
-    if n % math.prod(sizes) == 0:
-        return dim
-    axes: list[AxisRef] = []
-    for axis, size in zip(dim.axes, sizes, strict=True):
-        common = math.gcd(size, n)
-        if common > 1:
-            axes.append(axis if common == size else axis.split(common, mesh.axes)[0])
-        if common < size:
-            break
-        n //= common
-    return DimSharding(tuple(axes), dim.open)
 
 
 def without_sub_axes(sharding: Sharding) -> Sharding:

@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
 from eggshard.planner.propagation.flows import with_manual
-from eggshard.planner.propagation.propagated import even, without_sub_axes
+from eggshard.planner.propagation.propagated import without_sub_axes
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
@@ -77,7 +77,7 @@ def evenly_sharded(sharding: TensorSharding, type_: Any, mesh: Mesh) -> TensorSh
     """Trim every dimension to the longest prefix of axes that divides its size; types without static sizes are kept."""
     if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape or not any(sharding.axes):
         return sharding
-    return TensorSharding(sharding.mesh, even(sharding.sharding, type_.shape, mesh))
+    return TensorSharding(sharding.mesh, sharding.sharding.evenly(type_.shape, mesh))
 
 
 def _change_interface(module: ShardyModule, function: Any, change: Change) -> None:
