@@ -203,8 +203,37 @@ for _op in ("wrap", "extend"):
             _from_pieces, op=_op, kind="slice", kept=_kept, ends=[(e, "") if e else None for e in (_before, _after)]
         ))
 
+@rules.add(
+    "reshape[join](broadcast_in_dim[repeat](x)) => wrap[made](reshape[own](x))",
+    says="repeats one after the other read as a wrap-around",
+    cases=each(
+        x=tensors((4, 3), (1, 4, 1, 3), dtypes=("f32", "i32")),
+        repeat=[
+            *(spread((k, 4, 3), 1, 2) for k in (2, 3)), spread((4, 2, 3), 0, 2), spread((4, 3, 2), 0, 1),
+            *(spread((k, 4, m, 3), 0, 1, 2, 3) for k, m in ((2, 1), (1, 2), (2, 2))),
+        ],
+        join=[{"shape": s} for s in ((8, 3), (12, 3), (4, 6), (2, 12), (2, 4, 3), (8, 1, 3), (24,))],
+    ),
+)
+def tiled(m: Match) -> Any:
+    """One dimension is repeated as a whole, and nothing else is joined or split."""
+    source = {d: i for i, d in enumerate(m.repeat["broadcast_dimensions"])}
+    sizes = [(k, d in source and m.x.shape[source[d]] == k) for d, k in enumerate(m.repeat["shape"]) if k != 1]
+    repeats = [i for i, (_, own) in enumerate(sizes) if not own]
+    if len(repeats) != 1 or repeats[0] + 1 == len(sizes) or list(source) != sorted(source):
+        return None
+    (count, _), (n, _) = sizes[repeats[0] : repeats[0] + 2]
+    joined = [k for k, own in sizes if own]
+    joined[repeats[0]] *= count
+    places = [d for d, k in enumerate(m.result.shape) if k != 1]
+    if [m.result.shape[d] for d in places] != joined:
+        return None
+    at = places[repeats[0]]
+    return {"own": {"shape": replaced(m.result.shape, at, n)}, "made": _wrapped(at, 0, (count - 1) * n)}
+
+
 _ROTATES = [{"dimension": d, "amount": k} for d in (0, 1) for k in (0, 1, 2)]
-_WRAPS = [_wrapped(d, low, high) for d in (0, 1) for low, high in ((0, 0), (1, 2), (2, 0), (3, 3))]
+_WRAPS = [_wrapped(d, low, high) for d in (0, 1) for low, high in ((0, 0), (1, 2), (2, 0), (3, 3), (5, 9))]
 _EXTENDS = [
     {**_wrapped(d, low, high), "mode": mode}
     for d in (0, 1) for low, high in ((0, 0), (1, 2), (2, 0)) for mode in ("edge", "reflect", "symmetric")

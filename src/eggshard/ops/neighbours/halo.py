@@ -122,14 +122,20 @@ class _Rotate(_AlongDimension):
 
 
 class _Wrap(_AlongDimension):
-    """The operand with its last ``lhs`` elements along ``dimension`` before it, and its first ``rhs`` after it."""
+    """The operand with ``lhs`` elements before it along ``dimension`` and ``rhs`` after it.
+
+    Element i is operand element ``(i - lhs) mod n``.
+    """
 
     name = "wrap"
     mlir_name = "eggshard.wrap"
 
     def runs(self, attrs: Attributes, n: int) -> tuple[Run, ...]:
-        lhs, rhs = _widths(attrs, n, "each is a part of")
-        return Run(n - lhs, 1, lhs), Run(0, 1, n), Run(0, 1, rhs)
+        lhs, rhs = _widths(attrs, max(attrs["lhs"], attrs["rhs"]) if n else 0, "there is nothing to repeat along")
+        whole = Run(0, 1, n)
+        before, after = (divmod(width, n) if n else (0, 0) for width in (lhs, rhs))
+        return (
+            Run(n - before[1], 1, before[1]), *(whole,) * (before[0] + 1 + after[0]), Run(0, 1, after[1]))
 
     def reach(self, attrs: Attributes, n: int) -> Reach:
         return Reach(attrs["dimension"], -attrs["lhs"], -attrs["lhs"], wrapped=True)

@@ -103,7 +103,8 @@ class WindowDemand:
         It is the one with the fewest operands accessed at offsets; among those a rotation, whose wrapped windows can be
         computed, too; else the program's own node. Other nodes would exchange the same elements in other forms (pads of
         slices for slices of a pad, say). A pointwise op of what a rule has moved is the last choice: through it, what
-        was computed before it was moved could be computed wide, but not exchanged. Inputs are given and have none.
+        was computed before it was moved could be computed wide, but not exchanged; and so is a reshape that joins
+        dimensions, which has no windows along these. Inputs are given and have none.
         """
         eclass = self.graph.classes[c]
         found = []
@@ -117,7 +118,8 @@ class WindowDemand:
                 reaching = sum(any(r is not None for r in row) for row in transfer.reaches)
                 ruled = bool(node.rules)
                 before = ruled and not reaching and registry.get(node.op).pointwise
-                found.append((before, reaching, not transfer.periodic, ruled, n, node, transfer))
+                merges = not ruled and any(len(factors) > 1 for factors in transfer.rule.results[0])
+                found.append((before or merges, reaching, not transfer.periodic, ruled, n, node, transfer))
         if found:
             *_, n, node, transfer = min(found, key=lambda x: x[:5])
             self.nodes[c] = n, node, transfer
@@ -162,6 +164,11 @@ class WindowDemand:
         """Whether a value is just another one in another place, padded or cut: either may be held wider as well."""
         transfers = [self.nodes[c][2] for c in self._computing(g)]
         return bool(transfers) and all(t.moves for t in transfers)
+
+    def _skips(self, g: int) -> bool:
+        """Whether a value leaves out some of what it looks at, between what it takes."""
+        rows = (row for c in self._computing(g) for row in self.nodes[c][2].reaches)
+        return any(r is not None and r.first == r.last and r.scale > r.divisor for row in rows for r in row)
 
     def _computing(self, g: int) -> list[int]:
         """The classes of a group that nodes compute on windows."""
@@ -257,13 +264,14 @@ class WindowDemand:
         the value is another one moved, which can be widened instead.
 
         Else the narrowest itself is computed; of those that are wrapped, which mostly cannot be computed, what of them
-        lies inside the tensor, or the standard tiles.
+        lies inside the tensor, or the standard tiles. From these, too, windows of other tiles are widened that no node
+        computes (of inputs), or only from windows of an operand that hold what it skips.
         """
         standard = home(self.mesh, self.views.core_type(g).shape, window)
         same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
         holds = all(a.low <= 0 <= a.high for a in window.dims)
         wrapped = any(a.wrapped is not None for a in window.dims)
-        if not same and not self._computed(g, window):
+        if not same and (not self._computed(g, window) or self._skips(g)):
             self.wanted.setdefault(g, {})[standard] = None
         if same and self.narrowest(g, window) == window:
             moved = self.moves(g) and self._computed(g, window)
