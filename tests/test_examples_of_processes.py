@@ -33,6 +33,7 @@ def slurm_job() -> int:
     raise AssertionError("no free port")
 
 
+@pytest.mark.slow
 def test_two_processes() -> None:
     command = [sys.executable, str(ROOT / "examples" / "two_processes.py"), "--size", "32", "--steps", "3"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=180)

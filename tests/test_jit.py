@@ -269,6 +269,7 @@ def test_static_arguments_that_do_not_hash():
         planned(PARAMS, X, KEY, layers=[2])
 
 
+@pytest.mark.slow
 def test_a_training_loop():
     optax = pytest.importorskip("optax")
     optimizer = optax.adam(1e-2)

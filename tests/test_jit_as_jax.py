@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import inspect
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.slowness import some
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -62,7 +64,7 @@ WITHOUT_ELEMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", WITHOUT_ELEMENTS)
+@pytest.mark.parametrize("name", some(WITHOUT_ELEMENTS, 11))
 def test_arrays_without_elements(name: str) -> None:
     function, out, given, *arrays = WITHOUT_ELEMENTS[name]
     plain = jax.jit(function, in_shardings=given, out_shardings=out)
@@ -184,7 +186,7 @@ def step(w: Any, x: Any) -> Any:
 WEIGHTS = [ones(8, 16) / 8, ones(16, 8) / 16] * 2
 
 
-@pytest.mark.parametrize(("function", "arrays", "places"), [
+@pytest.mark.parametrize(("function", "arrays", "places"), some([
     (step, (WEIGHTS, ones(16, 8)), ([on()] * 4, on("x"))),
     (step, (WEIGHTS, ones(16, 8)), ([on(None, "y"), on("y")] * 2, on("x"))),
     (step, (WEIGHTS, ones(16, 8)), ([on("x", "y"), on("y", "x")] * 2, on(("x", "y")))),
@@ -193,7 +195,7 @@ WEIGHTS = [ones(8, 16) / 8, ones(16, 8) / 16] * 2
     (lambda a: jnp.pad(a, ((0, 3), (0, 0))), (ones(16, 16),), (on("x", "y"),)),
     (lambda a: (a[1:6], jnp.ones((8, 8)), a.T, a.sum(0)), (ones(16, 16),), (on("x", "y"),)),
     (lambda a: lax.with_sharding_constraint(a * 2, on(None, "y")), (ones(16, 16),), (on("x"),)),
-])
+], 4, rows=True))
 def test_unstated_results_lie_where_jax_puts_them(function: Any, arrays: Any, places: Any) -> None:
     given = jax.device_put(arrays, places)
     got, want = (jax.tree.leaves(made(function)(*given)) for made in (jit, jax.jit))
@@ -211,11 +213,20 @@ def test_a_training_loop_plans_once(donated: tuple[int, ...]) -> None:
     assert len(planned._plans) == 1
 
 
+@pytest.fixture
+def only_new_objects() -> Iterator[None]:
+    """What other tests left behind is not looked through."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def modules() -> int:
     gc.collect()
     return sum(type(o) is DeviceModule for o in gc.get_objects())
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_caches_are_bounded_and_return_their_memory() -> None:
     before, planned = modules(), jit(lambda x, n: (x * n).T, in_shardings=on("x"), static_argnums=1, cache_size=3)
     for n in range(1, 6):
@@ -229,6 +240,7 @@ def test_caches_are_bounded_and_return_their_memory() -> None:
     assert planned(ones(8, 8), 2).sharding.is_equivalent_to(on(None, "x"), 2)
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_gradients_return_their_memory() -> None:
     before, planned = modules(), jit(lambda x: (x**2).sum(), in_shardings=on("x"))
     np.testing.assert_array_equal(jax.grad(planned)(ones(8, 8)), 2 * ones(8, 8))
@@ -246,7 +258,7 @@ def curved(x: Any) -> Any:
     return (jnp.sin(x) ** 2).sum()
 
 
-@pytest.mark.parametrize("transformed", [
+@pytest.mark.parametrize("transformed", some([
     lambda f, x: jax.linearize(f, x)[1](x), lambda f, x: jax.jit(lambda x: jax.linearize(f, x)[1](x))(x),
     lambda f, x: jax.hessian(f)(x), lambda f, x: jax.jvp(f, (x,), (x,)), lambda f, x: jax.jvp(jax.jit(f), (x,), (x,)),
     lambda f, x: jax.jacfwd(f)(x), lambda f, x: jax.jacfwd(jax.jacrev(f))(x), lambda f, x: jax.jacrev(jax.grad(f))(x),
@@ -255,7 +267,7 @@ def curved(x: Any) -> Any:
     lambda f, x: jax.grad(lambda y: jax.vmap(f)(y).sum())(x[None]),
     lambda f, x: jax.vmap(jax.vmap(f))(np.stack([x, x])[None]), lambda f, x: jax.vmap(f, 1)(np.stack([x, x], 1)),
     lambda f, x: jax.grad(lambda y: jax.jvp(f, (y,), (y,))[1])(x),
-])
+], 8))
 def test_transformations(transformed: Any) -> None:
     got, want = (transformed(made(curved, in_shardings=on("x")), ones(8) / 8) for made in (jit, jax.jit))
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), got, want)

@@ -10,8 +10,8 @@ from bench.run import difference, placed_inputs
 
 #: One of each kind of code; the others are slow to compile, all together.
 _QUICK = {
-    "MLP of 4, Adam, FSDP", "transformer of 2, 2-D", "mixture of experts", "decoding", "reshard, tiles to rows",
-    "five-point, 8 steps", "heat, 20 steps", "level set, 10 steps", "shallow water, 10 steps", "conjugate gradients",
+    "MLP of 4, Adam, FSDP", "mixture of experts", "decoding", "reshard, tiles to rows",
+    "level set, 10 steps", "shallow water, 10 steps", "conjugate gradients",
     "Poisson by FFT",
 }  # fmt: skip
 

@@ -135,6 +135,7 @@ def test_a_second_signal_does_not_interrupt_what_is_removed() -> None:
 @needs_network
 def test_a_killed_process_leaves_nothing() -> None:
     script = ("import signal, time\nfrom bench.cluster.network import *\n"
+              "signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs behind a shell ignores it\n"
               "with interrupted_by(signal.SIGTERM), Network(2, '1gbit') as net:\n"
               "    print(*net.hosts, flush=True)\n    time.sleep(60)\n")  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):

@@ -26,6 +26,7 @@ def rows(noise: float) -> list[Measured]:
     return out
 
 
+@pytest.mark.slow
 def test_a_table_of_the_models_own_kind_is_within_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_REPEATS", 1)
     assert bench._held_out(Console(quiet=True), "device", preset("h100-node"), rows(0.05))

@@ -70,6 +70,12 @@ def test_the_worker_survives_its_process() -> None:
         ended = worker.plan(PROGRAMS["gather"].module)
         assert ended.count is None and "SIGKILL" in ended.reason
         assert worker.plan(PROGRAMS["gather"].module).wire_bytes == 3584 * KIB
+
+
+@pytest.mark.slow
+def test_the_worker_ends_what_takes_too_long() -> None:
+    with peers.ShardyWorker() as worker:
+        assert worker.plan(PROGRAMS["gather"].module).wire_bytes == 3584 * KIB
         worker.close()  # a process that must start first cannot answer at once
         worker.timeout = 0.0
         assert "took more" in worker.plan(PROGRAMS["gather"].module).reason

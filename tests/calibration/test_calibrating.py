@@ -32,7 +32,8 @@ def test_what_is_calibrated_is_saved_where_asked(monkeypatch, tmp_path: Path) ->
     truth = preset("h100-node")
     times_of(monkeypatch, truth)
     path = tmp_path / "mine.toml"
-    result = CliRunner().invoke(app, ["calibrate", "--output", str(path)])
+    few = ["--sizes", "1KiB,64KiB,4MiB", "--groups", "8"]
+    result = CliRunner().invoke(app, ["calibrate", "--output", str(path), *few])
     assert result.exit_code == 0, result.output
     assert f'load("{path}")' in result.output.replace("\n", "") and "halo-exchange" in result.output
     machine = load(path)

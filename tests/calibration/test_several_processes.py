@@ -79,6 +79,7 @@ report(machine.name, [level.units for level in machine.levels], to_toml(machine)
 """
 
 
+@pytest.mark.slow
 def test_processes_agree_on_one_machine() -> None:
     first, second = run_processes(CALIBRATED)
     assert first == second and first.startswith("cpu-2x4 [4, 0]")

@@ -8,9 +8,11 @@ from tests.docs.pages import DOCS, run_page
 
 PAGES = sorted([*(DOCS / "tutorials").glob("*.md"), *(DOCS / "how-to").glob("*.md")])
 TUTORIALS = [path for path in PAGES if "```python" in path.read_text()]
+SLOW = {"cluster", "stencil"}
 
 
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [pytest.param(path, marks=pytest.mark.slow) if path.stem in SLOW else path
+                                  for path in TUTORIALS], ids=lambda path: path.stem)
 def test_tutorial(
     path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
@@ -42,7 +43,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", some(CASES, 4))
 @pytest.mark.parametrize("sharded", [None, "x"], ids=["whole", "sharded"])
 def test_convolutions_in_loops_are_what_jax_computes(case: str, sharded: str | None) -> None:
     names, images, filters, options = CASES[case]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.slowness import some
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -88,8 +89,8 @@ PLACES: list[tuple[int, dict[str, int], tuple[str | None, ...]]] = [
     (32, X8, ("x", None)), (18, TILES, ("x", "y")), (11, X8, (None, "x"))]
 
 
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize(("count", "mesh", "spec"), PLACES)
+@pytest.mark.parametrize("name", some(STEPS, 3))
+@pytest.mark.parametrize(("count", "mesh", "spec"), some(PLACES, 2, rows=True))
 def test_two_arrays_hold_what_one_does(
     name: str, count: int, mesh: dict[str, int], spec: tuple[str | None, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

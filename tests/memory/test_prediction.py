@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from bench.memory import compiled_memory
 from bench.peers import compile_text
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
@@ -151,7 +152,8 @@ def scanned(shape: tuple[int, ...], spec: tuple[str | None, ...], model: str | N
     return es.optimize(jax.jit(run, in_shardings=(rows, stack), out_shardings=rows).lower(*shapes), cost_model=model)
 
 
-@pytest.mark.parametrize("spec", [(None, None, None), (None, None, "a"), (None, "a", None), (None, None, "b")], ids=str)
+@pytest.mark.parametrize("spec", some([(None, None, None), (None, None, "a"), (None, "a", None), (None, None, "b")], 2),
+                         ids=str)
 def test_loops_share_memory_with_what_is_inside(spec: tuple[str | None, ...]) -> None:
     """What is gathered along a minor dimension comes out of a stack that is laid out anew before the loop."""
     plan = scanned((4, 256, 256), spec)

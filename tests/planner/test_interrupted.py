@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.report.samples import CHAIN, MLP
+from tests.slowness import some
 from typer.testing import CliRunner
 
 import eggshard as es
@@ -34,7 +35,7 @@ def test_the_best_plan_so_far_is_in_the_exception(in_selection: None) -> None:
     plan.verify()
 
 
-@pytest.mark.parametrize("stage", ["saturate", "encode", "decode"])
+@pytest.mark.parametrize("stage", some(["saturate", "encode", "decode"], 2))
 def test_before_there_is_a_plan_it_is_the_baseline(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     for module in (pipeline, optimization):
         if hasattr(module, stage):

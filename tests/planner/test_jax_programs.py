@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
@@ -114,7 +115,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", some(PROGRAMS, 11))
 def test_program(name: str) -> None:
     function, arguments, specs, out = PROGRAMS[name]
     m = mesh()

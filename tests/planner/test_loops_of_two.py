@@ -8,6 +8,7 @@ import pytest
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 from tests.random_loops import random_loop
+from tests.slowness import some
 
 import eggshard
 from eggshard.costmodel import AlphaBeta, WireBytes
@@ -35,7 +36,7 @@ def plan(body, times, model):
     return eggshard.optimize(lowered.as_text(), cost_model=model)
 
 
-@pytest.mark.parametrize("model", [AlphaBeta(), WireBytes(), "cpu-host"], ids=str)
+@pytest.mark.parametrize("model", some([AlphaBeta(), WireBytes(), "cpu-host"], 2), ids=str)
 @pytest.mark.parametrize("body", [smoothed, centred, turned])
 def test_two_iterations_cost_at_most_twice_one(body, model) -> None:
     once, one, two = (plan(body, times, model).cost for times in (0, 1, 2))
@@ -69,8 +70,8 @@ def assert_doubling_costs_at_most_twice(seed: int) -> None:
 
 #: The second row: a route to a halo from sums, windows exchanged by themselves, values moved and on their tiles,
 #: straight-line code that is searched from where propagation has its values.
-@pytest.mark.parametrize("seed", [1, 9, 15, 32, 33, 35,
-                                  16, 25, 11, 47, 173])
+@pytest.mark.parametrize("seed", some([1, 9, 15, 32, 33, 35,
+                                       16, 25, 11, 47, 173], 3))
 def test_drawn_loops_of_twice_as_many_iterations_cost_at_most_twice_as_much(seed) -> None:
     assert_doubling_costs_at_most_twice(seed)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.costmodel import StepInfo, WireBytes
@@ -57,7 +58,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", some(PROGRAMS, 2))
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("model", [WireBytes(), es.costmodel.AlphaBeta()], ids=["bytes", "alpha-beta"])
 def test_plans_are_right_certified_and_not_worse_than_the_baseline(name: str, exact: bool, model: object) -> None:
@@ -249,7 +250,7 @@ def test_an_error_leaves_the_collector_running() -> None:
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize("dropped", ["before", "after"])
+@pytest.mark.parametrize("dropped", some(["before", "after"], 1))
 def test_garbage_of_the_caller_stays_young_to_the_collector(dropped: str) -> None:
     """Else it waits until the whole heap is visited, which is once in hundreds of plans."""
 

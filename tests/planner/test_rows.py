@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.slowness import some
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -67,7 +68,7 @@ def check(function: Callable[..., Any], mesh: dict[str, int], *arguments: Any, l
     return plan
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])
+@pytest.mark.parametrize("count", some([0, 1, 7, 8, 9, 100], 3))
 @pytest.mark.parametrize("form", ["fori", "scan"])
 def test_known_trip_counts(count: int, form: str) -> None:
     for step, model in ((walls, LATENCY), (around, COMPUTE)):
@@ -224,9 +225,9 @@ def inner_points(u: Any) -> Any:
     return u.at[1:-1, 1:-1].add(u[:-2, 1:-1] - 3 * u[1:-1, 2:])
 
 
-@pytest.mark.parametrize("mesh,spec,shape,cut", [
+@pytest.mark.parametrize("mesh,spec,shape,cut", some([
     (X4, "x -", (32, 8), 0), (X4, "x -", (32, 8), 2), (PLANE, "x y", (32, 32), 0), (PLANE, "y x", (32, 40), 3),
-])
+], 2, rows=True))
 @pytest.mark.parametrize("step", [one_sided, mirrored, repeated_ends, round_and_walls, inner_points])
 def test_rims_go_stale_and_tiles_stay_exact(
     step: Any, mesh: dict[str, int], spec: str, shape: tuple[int, ...], cut: int
@@ -263,7 +264,7 @@ def test_iterations_that_reduce_make_no_rows() -> None:
 
 
 @pytest.mark.parametrize("step", [walls, around])
-@pytest.mark.parametrize("trips", [20, 100])
+@pytest.mark.parametrize("trips", some([20, 100], 1))
 def test_windows_that_grow_steadily_are_followed_back_a_few_times(
     monkeypatch: pytest.MonkeyPatch, step: Callable[..., Any], trips: int
 ) -> None:

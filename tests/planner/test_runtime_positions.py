@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
@@ -106,7 +107,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", some(CASES, 11))
 def test_positions_along_sharded_dimensions(name: str) -> None:
     plan = optimized(CASES[name])
     assert not plan.search.fallback

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.slowness import some
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -82,7 +83,7 @@ SPELLED: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("spelling", SPELLED)
+@pytest.mark.parametrize("spelling", some(SPELLED, 3))
 @pytest.mark.parametrize("radius", [*(pytest.param(r, marks=pytest.mark.slow) for r in (1, 2)), 3])
 def test_edges_and_spellings(spelling: str, edge: str, radius: int) -> None:
     """On a line of 8 tiles, narrower than the halo for radius 3, two steps."""
@@ -93,7 +94,7 @@ def test_edges_and_spellings(spelling: str, edge: str, radius: int) -> None:
 GRIDS = ((X8, "x -"), (PLANE, "x y"), (PLANE, "y,x -"), (PLANE, "- x,y"), ({"x": 3, "y": 2}, "y x"))
 
 
-@pytest.mark.parametrize("mesh,spec", GRIDS)
+@pytest.mark.parametrize("mesh,spec", some(GRIDS, 3, rows=True))
 @pytest.mark.parametrize("spelling,edge", [("pad", "zero"), ("roll", "periodic")])
 def test_planes(spelling: str, edge: str, mesh: dict[str, int], spec: str) -> None:
     check(SPELLED[spelling](taps(2, 1), edge), mesh, argument((24, 24), spec))
@@ -108,7 +109,7 @@ def test_planes_in_every_spelling(spelling: str, edge: str, mesh: dict[str, int]
     check(lambda u: step(step(u)), mesh, argument((24, 24), spec))
 
 
-@pytest.mark.parametrize("rows", [61, 63])
+@pytest.mark.parametrize("rows", some([61, 63], 1))
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("spelling", ["pad", "concat"])
 def test_uneven_domains(spelling: str, edge: str, rows: int) -> None:
@@ -135,7 +136,7 @@ def test_thin_tiles_go_by_columns(edge: str) -> None:
     assert plan.collectives == {"all-to-all": 2} and plan.serial_bytes == 2 * 2 * 64 * 4 * 7 / 8
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, 2.5, math.nan, math.inf])
+@pytest.mark.parametrize("value", some([0.0, -0.0, 2.5, math.nan, math.inf], 3))
 def test_constant_edges(value: float) -> None:
     def step(u: Any) -> Any:
         p = jnp.pad(u, 1, constant_values=value)
@@ -145,7 +146,7 @@ def test_constant_edges(value: float) -> None:
         check(lambda u: step(step(u)), mesh, argument((8, 6), spec, "float32"), special=True, exact=True)
 
 
-@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric", "wrap", "constant"])
+@pytest.mark.parametrize("mode", some(["edge", "reflect", "symmetric", "wrap", "constant"], 3))
 def test_one_sided_pads(mode: str) -> None:
     def step(u: Any, low: int, high: int) -> Any:
         p = jnp.pad(u, (low, high), mode=mode)
@@ -156,7 +157,7 @@ def test_one_sided_pads(mode: str) -> None:
         check(lambda u, low=low, high=high: step(step(u, low, high), low, high), mesh, argument((16,), "x"))
 
 
-@pytest.mark.parametrize("spelling", ["set", "add", "multiply", "max"])
+@pytest.mark.parametrize("spelling", some(["set", "add", "multiply", "max"], 2))
 def test_updates_of_the_interior(spelling: str) -> None:
     def line(u: Any) -> Any:
         return getattr(u.at[1:-1], spelling)(u[:-2] - 3 * u[2:])
@@ -170,7 +171,7 @@ def test_updates_of_the_interior(spelling: str) -> None:
         check(lambda u: plane(plane(u)), mesh, argument((8, 8), spec))
 
 
-@pytest.mark.parametrize("steps", [1, 3, 8, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 16))])
 @pytest.mark.parametrize("edge", ["zero", "edge", "periodic"])
 def test_many_steps(edge: str, steps: int) -> None:
     """Windows wider than a tile from some step on."""
@@ -215,7 +216,7 @@ LOOKING: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", LOOKING)
+@pytest.mark.parametrize("what", some(LOOKING, 12))
 def test_ways_of_looking(what: str) -> None:
     for mesh, spec in ((X4, "x -"), (PLANE, "y,x -")):
         check(LOOKING[what], mesh, argument((16, 4), spec), results=None)
@@ -231,7 +232,7 @@ def test_types(dtype: str) -> None:
     check(lambda u: step(step(u)), PLANE, argument((8, 6), "x y", dtype))
 
 
-@pytest.mark.parametrize("spec", ["x -", "x y", "- x"])
+@pytest.mark.parametrize("spec", some(["x -", "x y", "- x"], 2))
 def test_nan_and_infinities(spec: str) -> None:
     """They stay where they are: nothing is multiplied by a mask, and nothing leaks from beyond a shard."""
     def step(u: Any) -> Any:
@@ -241,6 +242,7 @@ def test_nan_and_infinities(spec: str) -> None:
     check(lambda u: step(step(u)), PLANE, argument((8, 8), spec, "float32"), special=True, exact=True)
 
 
+@pytest.mark.slow
 def test_fields_of_different_ranks() -> None:
     """A land mask of two dimensions, a profile of one, a field of three on three axes."""
     def step(u: Any, land: Any, depth: Any) -> Any:
@@ -280,7 +282,7 @@ MACHINES = ("h100-node", "a100-node", "b200-node", "tpu-v5e", "tpu-v5p", "tpu-v6
 MODELS = {"bytes": WireBytes(), "messages": Messages(), **{name: AlphaBeta.preset(name) for name in MACHINES}}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", some(MODELS, 4))
 def test_cost_models(model: str) -> None:
     step = by_pad(taps(2, 1), "zero")
     check(lambda u: step(step(step(u))), PLANE, argument((16, 16), "x y"), cost_model=MODELS[model])
@@ -309,14 +311,14 @@ def extend(x: Any, low: int, high: int) -> Any:
     return jnp.concatenate([x[:low], x, x[x.shape[0] - high :]])
 
 
-@pytest.mark.parametrize("low,high", [(1, 3), (3, 1), (4, 0), (0, 4), (2, 2)])
+@pytest.mark.parametrize("low,high", some([(1, 3), (3, 1), (4, 0), (0, 4), (2, 2)], 3, rows=True))
 def test_sides_of_different_widths_on_two_devices(low: int, high: int) -> None:
     for function in (lambda x: extend(x, low, high), lambda x: jnp.pad(x, (low, high), mode="edge"),
                      lambda x: jnp.pad(x, (low, high), mode="wrap")):
         check(function, X2, argument((16,), "x"), results=None)
 
 
-@pytest.mark.parametrize("low,high", [(1, 1), (1, 3), (2, 2), (4, 0), (0, 4)])
+@pytest.mark.parametrize("low,high", some([(1, 1), (1, 3), (2, 2), (4, 0), (0, 4)], 3, rows=True))
 def test_no_collective_is_taken_by_some_devices_alone(low: int, high: int) -> None:
     """On four devices, run: a collective in a branch that only edge devices take would never end."""
     jax_callable = pytest.importorskip("eggshard.engines.jax.callable")
@@ -376,7 +378,7 @@ def check_random(seed: int, steps: int) -> None:
     assert plan.bound <= plan.cost.total * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some(range(20), 8))
 def test_random_programs(seed: int) -> None:
     check_random(seed, steps=5)
 
@@ -411,7 +413,7 @@ ORDERED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", ORDERED)
+@pytest.mark.parametrize("what", some(ORDERED, 2))
 def test_order_does_not_matter(what: str) -> None:
     program = load(lowered(ORDERED[what], PLANE, (argument((16, 8), "x y"),), None))
     first = es.optimize(program, cost_model=WireBytes())

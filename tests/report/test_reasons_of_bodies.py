@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from bench.programs import by_name, fields, indexing, models, padslice, stencil, training, use_cpu_devices
 from tests.report.samples import scan
+from tests.slowness import some
 from typer.testing import CliRunner
 
 import eggshard
@@ -57,7 +58,7 @@ PROGRAMS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("family", "name"), PROGRAMS, ids=[name for _, name in PROGRAMS])
+@pytest.mark.parametrize(("family", "name"), some(PROGRAMS, 7, rows=True), ids=[name for _, name in PROGRAMS])
 def test_every_step_of_a_bench_program_has_reasons(family: Any, name: str) -> None:
     assert_every_step_has_reasons(eggshard.optimize(by_name(family.PROGRAMS)[name].module))
 

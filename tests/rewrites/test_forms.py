@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.slowness import some
 
 pytest.importorskip("egglog")
 
@@ -314,7 +315,7 @@ def random_region(seed, steps=12):
     return b.build([len(b.types) - 1])
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", some(range(40), 16))
 def test_random_programs_hold_only_equal_nodes(seed):
     region = random_region(seed)
     graph = saturate(region, RULES, Limits(rows=4000, iterations=5))

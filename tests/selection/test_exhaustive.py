@@ -16,7 +16,7 @@ def differences(seed: int, count: int, real: bool) -> tuple[list[str], Tally]:
     return wrong, tally
 
 
-@pytest.mark.parametrize(("real", "count"), [(False, 50), (True, 10)])
+@pytest.mark.parametrize(("real", "count"), [(False, 50), pytest.param(True, 10, marks=pytest.mark.slow)])
 def test_the_selection_is_optimal(real, count):
     wrong, tally = differences(0, count, real)
     assert not wrong

@@ -195,6 +195,7 @@ def test_a_stencil_exchanges_as_rarely_as_it_pays(alpha, exchanges):
     assert result.selection.cost <= every_step + 1e-9
 
 
+@pytest.mark.slow
 def test_a_deep_stencil_is_solved_to_the_gap():
     result = extract(stencil_windows(16, 0.05), seconds=60)
     assert result.gap <= 1e-4

@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 from tests.emit.devices import run_on_xla
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.api import Plan
@@ -86,7 +87,7 @@ def check_on_devices(plan):
 
 
 @pytest.mark.parametrize("shifted", [padded, rolled])
-@pytest.mark.parametrize("mesh", [{"x": 8}, {"x": 4, "y": 2}], ids=str)
+@pytest.mark.parametrize("mesh", some([{"x": 8}, {"x": 4, "y": 2}], 1), ids=str)
 def test_three_fields_of_a_step_share_their_messages(shifted, mesh):
     axes = (0,) if len(mesh) == 1 else (0, 1)
     text = lowered(shallow_water(shifted, axes), mesh, *[np.float32] * 3)
@@ -125,7 +126,9 @@ def test_fields_of_different_types_travel_alone():
     assert mixed.verify().differences == {"numpy": 0.0, "jax": 0.0}
 
 
-@pytest.mark.parametrize(("repeat", "messages", "model"), [("unrolled", 2, WireBytes()), ("loop", 4, AlphaBeta())])
+@pytest.mark.parametrize(("repeat", "messages", "model"), some([
+    ("unrolled", 2, WireBytes()), ("loop", 4, AlphaBeta()),
+], 1, rows=True))
 def test_steps_one_after_the_other(repeat, messages, model):
     """Wider windows for several steps, as one field would have, and all fields at once."""
     step = shallow_water(rolled, (0,))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.engines.jax.verification import compare
@@ -64,7 +65,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", some(BODIES, 7))
 def test_bodies(name: str) -> None:
     body, collectives, out = BODIES[name]
     jitted, low = lowered(body, P("x", "y") if out is None else out)

@@ -12,6 +12,7 @@ import pytest
 from tests.ops.oracles import assert_close
 from tests.ops.samples import SAMPLES, Sample, array, types_of
 from tests.ops.samples2 import SAMPLES2, gather_attributes, scatter_attributes
+from tests.slowness import some
 
 from eggshard.costmodel import AlphaBeta
 from eggshard.costmodel.pricing import Pricer
@@ -156,7 +157,7 @@ def everywhere(size: int, window: int) -> Iterator[np.ndarray]:
         yield np.array(start, np.int32)
 
 
-@pytest.mark.parametrize(("window", "dtype"), [(1, "f32"), (2, "i8"), (5, "f32"), (10, "bf16")])
+@pytest.mark.parametrize(("window", "dtype"), some([(1, "f32"), (2, "i8"), (5, "f32"), (10, "bf16")], 2, rows=True))
 def test_dynamic_slices_and_updates_at_every_place(window: int, dtype: str) -> None:
     rng = np.random.default_rng(window)
     x, update = array(rng, (11, 2), dtype), array(rng, (window, 2), dtype)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
@@ -132,7 +133,7 @@ BODIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", some(BODIES, 10))
 def test_bodies(name: str) -> None:
     function = lambda x: over({"model"}, BODIES[name], P(None, "model"), P(None, "model"))(x * 2) + 1  # noqa: E731
     check(function, arrays((8, 16)), [P("data", "model")], P("data", "model"))

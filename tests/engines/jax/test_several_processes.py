@@ -170,6 +170,7 @@ report("done")
 """
 
 
+@pytest.mark.slow
 def test_arguments() -> None:
     assert run_processes(ARGUMENTS) == ["done\n"] * 2
 

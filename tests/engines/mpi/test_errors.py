@@ -6,6 +6,7 @@ import time
 
 import pytest
 from tests.engines.mpi.ranks import needs_mpi, run_script
+from tests.slowness import some
 
 pytestmark = needs_mpi
 
@@ -93,12 +94,12 @@ told(lambda: None)
     assert after == ["nothing"] * 4
 
 
-@pytest.mark.parametrize("how, words", [
+@pytest.mark.parametrize("how, words", some([
     ("raise ValueError('no more')", "eggshard: rank 2 of 4 failed: ValueError: no more"),
     ("raise LoweringError('what is this?')",
      "eggshard: rank 2 of 4 failed: device 2, step 1.body.3 (local add): what is this?"),
     ("os.kill(os.getpid(), 9)", ""),
-])
+], 2, rows=True))
 def test_a_rank_that_fails_or_dies_in_the_middle_ends_all(tmp_path, how, words):
     began = time.monotonic()
     done = run_script(tmp_path, HEAD + f"""

@@ -108,6 +108,7 @@ def made(cases, tmp_path_factory):
     return run_cases(tmp_path_factory.mktemp("plans"), [(plan, arrays) for _, plan, arrays in cases], RANKS)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_plans_as_on_the_simulator(cases, made):
     kinds = set()

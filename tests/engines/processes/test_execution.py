@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.engines.processes.programs import PAIR, ROW, ROWS, choosing, shifting
 from tests.engines.ranks.actions import ALONE, COMMUNICATING, random_action
+from tests.slowness import some
 
 import eggshard
 from eggshard.engines.processes.launcher import Processes, run_on_processes
@@ -148,7 +149,8 @@ def test_plans_say_what_they_took_and_are_verified():
         plan.run(np.ones((6, 8)), engine="processes")
 
 
-def test_a_number_of_devices_chosen_at_launch():
+@pytest.mark.parametrize("devices", some([2, 3], 1))
+def test_a_number_of_devices_chosen_at_launch(devices):
     """A periodic stencil: each device's rows stay what they are, and there are more or fewer of them."""
     plan = eggshard.optimize("""
       sdy.mesh @mesh = <["x"=4]>
@@ -161,11 +163,10 @@ def test_a_number_of_devices_chosen_at_launch():
         return %4 : tensor<16x3xf32>
       }""", cost_model="wire-bytes")
     assert plan.collectives == {"collective-permute": 1}
-    for devices in (2, 3):
-        rows = np.random.default_rng(devices).standard_normal((4 * devices, 3)).astype(np.float32)
-        for engine in ("numpy", "processes"):
-            (got,) = plan.run(rows, engine=engine, devices=devices, timeout=300)
-            np.testing.assert_array_equal(got, rows + np.roll(rows, 1, 0))
+    rows = np.random.default_rng(devices).standard_normal((4 * devices, 3)).astype(np.float32)
+    for engine in ("numpy", "processes"):
+        (got,) = plan.run(rows, engine=engine, devices=devices, timeout=300)
+        np.testing.assert_array_equal(got, rows + np.roll(rows, 1, 0))
 
 
 def test_device_programs_as_json():

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from tests.engines.processes.programs import ENDLESS, PAIR, ROW, ROWS, alive, choosing, shifting
+from tests.slowness import some
 
 from eggshard.engines.processes import launcher, worker
 from eggshard.engines.processes.launcher import Processes
@@ -34,7 +35,7 @@ def nothing_left():
     assert len(os.listdir("/proc/self/fd")) <= open_
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+@pytest.mark.parametrize("number", some([signal.SIGKILL, signal.SIGSEGV], 1))
 def test_a_worker_dies_in_the_middle_of_a_run(number):
     with Processes(shifting(ENDLESS), timeout=300) as processes:
         pids = processes.pids
@@ -56,6 +57,7 @@ def test_a_worker_dies_in_the_middle_of_a_run(number):
             np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 def test_a_worker_dies_between_runs():
     with Processes(shifting(2), timeout=300) as processes:
         processes.run(ROWS)
@@ -99,7 +101,7 @@ def test_what_takes_too_long():
         Processes(shifting(1), timeout=0.001)
 
 
-@pytest.mark.parametrize("device, debug", [(-1, False), (0, True), (1, False)])
+@pytest.mark.parametrize("device, debug", some([(-1, False), (0, True), (1, False)], 1, rows=True))
 def test_a_guard_that_was_overwritten(device, debug):
     with Processes(shifting(2), timeout=300, debug=debug) as processes:
         processes.run(ROWS)
@@ -116,6 +118,7 @@ def test_devices_that_do_not_agree():
             processes.run([np.array([0, 1], np.int32), *ROWS])
 
 
+@pytest.mark.slow
 def test_ops_that_numpy_does_not_know():
     call = Local("custom_call", Attributes(call_target_name="theirs"), (ROW,))
     unknown = StepPlan(PAIR, (0,), (Step(call, (0,), (1,)),), (1,), (ROW, ROW))
@@ -141,6 +144,7 @@ def test_inputs_that_do_not_fit():
         processes.run(ROWS)  # a refusal costs nothing
 
 
+@pytest.mark.slow
 def test_threads_take_turns():
     """Each thread gets the results of its own inputs."""
     program = shifting(20)
@@ -158,6 +162,7 @@ def test_threads_take_turns():
                 np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_another_thread_ends_a_run():
     with Processes(shifting(ENDLESS), timeout=300) as processes:
         threading.Timer(0.3, processes.close).start()

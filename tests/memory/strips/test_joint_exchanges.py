@@ -6,6 +6,7 @@ from itertools import accumulate
 
 import pytest
 from bench.memory import compiled_memory
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
@@ -27,7 +28,7 @@ def chunks(widths: tuple[int, ...], rows: int, depth: int, devices: int, dtype: 
 
 @pytest.mark.parametrize(
     ("widths", "rows", "depth", "devices", "dtype", "op", "error"),
-    [
+    some([
         ((1024,) * 3, 512, 256, 8, "f32", "dot", 0.0),
         ((1024,) * 3, 512, 256, 8, "bf16", "dot", 0.1),
         ((512,) * 5, 256, 128, 8, "f32", "dot", 0.0),
@@ -36,7 +37,7 @@ def chunks(widths: tuple[int, ...], rows: int, depth: int, devices: int, dtype: 
         ((256, 768), 64, 256, 4, "f32", "add", 0.1),
         ((256, 512, 1280), 64, 256, 4, "f32", "add", 0.1),
         ((768, 256, 256), 256, 128, 8, "f32", "dot", 0.1),
-    ],
+    ], 4, rows=True),
     ids=str,
 )
 def test_temporaries_of_joint_exchanges(

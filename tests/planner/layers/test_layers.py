@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.random_layers import Design, design_of_parts, layered, random_design
 from tests.random_programs import random_inputs
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
@@ -114,7 +115,7 @@ def test_layers_with_different_shardings_of_weights_are_not_equal():
     assert shorten(b.build()) is None
 
 
-@pytest.mark.parametrize("feature", ["skip", "auxiliary", "tied", "first_differs", "free_outputs"])
+@pytest.mark.parametrize("feature", some(["skip", "auxiliary", "tied", "first_differs", "free_outputs"], 1))
 def test_plans_of_layered_programs(feature):
     program = layered(dataclasses.replace(PLAIN, **{feature: True}), random.Random(1))
     assert shorten(program) is not None
@@ -124,16 +125,32 @@ def test_plans_of_layered_programs(feature):
     assert plan.cost.total <= 1.2 * planned(program, by_layers=False).cost.total
 
 
-@settings(max_examples=24, derandomize=True, **slowly)
+@settings(max_examples=6, derandomize=True, **slowly)
 @given(st.randoms(use_true_random=False))
 def test_random_programs_of_layers(rng):
     program = layered(random_design(rng), rng)
     check(program, planned(program))
 
 
+@pytest.mark.slow
 @settings(max_examples=24, derandomize=True, **slowly)
 @given(st.randoms(use_true_random=False))
+def test_random_programs_of_layers_often(rng):
+    program = layered(random_design(rng), rng)
+    check(program, planned(program))
+
+
+@settings(max_examples=6, derandomize=True, **slowly)
+@given(st.randoms(use_true_random=False))
 def test_random_programs_of_equal_parts_that_are_no_row_of_layers(rng):
+    program = layered(design_of_parts(random_design(rng), rng), rng)
+    check(program, planned(program))
+
+
+@pytest.mark.slow
+@settings(max_examples=24, derandomize=True, **slowly)
+@given(st.randoms(use_true_random=False))
+def test_random_programs_of_equal_parts_that_are_no_row_of_layers_often(rng):
     program = layered(design_of_parts(random_design(rng), rng), rng)
     check(program, planned(program))
 

@@ -9,6 +9,7 @@ import pytest
 from bench.programs.parts import KINDS, step_of_parts
 from tests.planner.layers.test_layers import PLAIN, check, planned
 from tests.random_layers import layered
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.frontends import load
@@ -16,10 +17,10 @@ from eggshard.planner.layers.parts import find_parts
 from eggshard.planner.layers.shortening import shorten
 
 
-@pytest.mark.parametrize(("kind", "rows"), [
+@pytest.mark.parametrize(("kind", "rows"), some([
     ("encoder and decoder", [4, 5]), ("ensemble", [8]), ("unrolled experts", [7] * 4), ("recurrent steps", [22]),
     ("U-Net", [4] * 5),
-])
+], 3, rows=True))
 def test_parts_of_models_are_found(kind, rows):
     found = find_parts(load(step_of_parts(kind, KINDS[kind][1]).lower()))
     assert found is not None and sorted(map(len, found.rows)) == rows

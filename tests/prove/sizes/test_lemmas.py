@@ -78,9 +78,10 @@ def test_what_holds_only_of_what_a_value_is_made_of_is_cut_at_fewer_values(
     assert [part.equal for part, _ in found] == proofs
 
 
-def test_faults_of_any_layer_are_found(plan):
+@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_faults_of_any_layer_are_found(plan, count):
     faults = list(mutants(plan.device_program))
-    for fault in random.Random(0).sample(faults, 4):
+    for fault in random.Random(0).sample(faults, count):
         mutant = Plan.of(dataclasses.replace(plan, device_program=fault.plan))
         assert mutant.prove().equal == mutant.prove(shrink=False).equal, fault.kind
 

@@ -10,6 +10,7 @@ import pytest
 from testing.plan_mutants import mutants
 from tests.random_programs import random_case
 from tests.random_stencils import Argument, lowered, random_stencil
+from tests.slowness import some
 
 import eggshard as es
 from eggshard.api import Plan
@@ -191,7 +192,7 @@ def counting():
     }
 
 
-@pytest.mark.parametrize("other", COUNTS)
+@pytest.mark.parametrize("other", some(COUNTS, 3))
 @pytest.mark.parametrize("name", COUNTS)
 def test_places_that_are_counted_in_an_order(counting, name, other):
     """How many places lie before one is told on few places."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from tests.shardy.local.pipeline import floats, integers, lowered, to_device
 from tests.shardy.running import assert_runs_equal
+from tests.slowness import some
 
 from eggshard import shardy
 from eggshard.errors import ProgramError
@@ -45,7 +46,7 @@ def test_slices_of_a_padded_tensor_fetch_what_they_need(mode: str) -> None:
 
 @pytest.mark.parametrize("function", [jnp.argmax, jnp.argmin])
 @pytest.mark.parametrize("mode", ["shardy", "global"])
-@pytest.mark.parametrize("types", [floats(64, 6), integers(64, 6), floats(6, 4)])
+@pytest.mark.parametrize("types", some([floats(64, 6), integers(64, 6), floats(6, 4)], 2))
 def test_every_device_reduces_what_it_holds(function: object, mode: str, types: jax.ShapeDtypeStruct) -> None:
     """Of uneven shards, the whole is gathered."""
     specs = ROWS if types.shape[0] % 4 == 0 else ((None, "x"),)

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 from tests.shardy.running import assert_runs_equal
+from tests.slowness import some
 
 from eggshard import shardy
 from eggshard.errors import ShardingError
@@ -85,8 +86,8 @@ def test_pads_of_all_phases() -> None:
     assert sum(map(right_or_refused, texts)) > 10
 
 
-@pytest.mark.parametrize(("size", "stride", "dilation"), [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (2, 1, 2),
-                                                         (3, 3, 1), (2, 3, 2)])
+@pytest.mark.parametrize(("size", "stride", "dilation"), some([(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (2, 1, 2),
+                                                              (3, 3, 1), (2, 3, 2)], 2, rows=True))
 def test_windows_of_all_phases(size: int, stride: int, dilation: int) -> None:
     for kind in (window, convolution):
         texts = [text for case in cases() if (text := kind(*case, size, stride, dilation))]

@@ -89,6 +89,7 @@ def compared(seeds: range) -> int:
     return fewer
 
 
+@pytest.mark.slow
 def test_no_fewer_are_shared_than_by_jaxlib() -> None:
     assert compared(range(80)) >= 1
 

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from tests.slowness import some
 
 pytest.importorskip("triton")
 
@@ -39,13 +40,13 @@ def _name(case: object) -> str:
     return f"{case.target}x{case.num_ctas}" if isinstance(case, Machine) else str(case)
 
 
-@pytest.mark.parametrize("sample, machine", [*_cases(SAMPLES), *_IN_CLUSTERS], ids=_name)
+@pytest.mark.parametrize("sample, machine", some([*_cases(SAMPLES), *_IN_CLUSTERS], 90, rows=True), ids=_name)
 def test_verified(sample: Sample, machine: Machine) -> None:
     for option in islice(_many(sample, machine, 0), 6):
         verify(put(sample, option, machine)[0])
 
 
-@pytest.mark.parametrize("sample, machine", _cases(SAMPLES), ids=_name)
+@pytest.mark.parametrize("sample, machine", some(_cases(SAMPLES), 64, rows=True), ids=_name)
 def test_asked_for(sample: Sample, machine: Machine) -> None:
     """What was asked for is in the answer, or lies equal; and asked from there again, the answer is the same."""
     seed = random.Random(1)
@@ -79,8 +80,8 @@ def test_nothing_moves(sample: Sample, machine: Machine) -> None:
         for number, (value, encoding) in enumerate(zip(op.results, option.results, strict=True)):
             assert encoding is not None
             elements = same_elements(op, number, held(value, encoding, machine))
-            for thread, some in zip(after, _numbered(op, elements), strict=True):
-                thread |= some
+            for thread, numbers in zip(after, _numbered(op, elements), strict=True):
+                thread |= numbers
         assert after == before
 
 

@@ -15,6 +15,7 @@ from tests.shardy.local.meaning import (
 )
 from tests.shardy.local.modules import moving_module
 from tests.shardy.peer import run_peer
+from tests.slowness import some
 
 from eggshard import shardy
 
@@ -99,7 +100,7 @@ def test_a_slice_in_place_is_left_alone():
     assert shardy.transform(text, NAME) == shardy.transform(text, GATHERING) == shardy.transform(text, "")
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", some(range(50), 20))
 def test_random_modules(seed):
     text = moving_module(seed)
     assert_same_meaning(text, shardy.transform(text, NAME))
@@ -119,7 +120,7 @@ def moves_between_equal_sizes(text):
     return any("low = [1" in line or ", 1" in line.partition("high")[0] for line in lines)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", some(range(50), 20))
 def test_no_more_bytes_than_jaxlib(seed):
     text = moving_module(seed, joined=False)
     theirs = run_peer(text, f"sdy-{NAME}{{enable-halo-exchange=true}},{TO_COLLECTIVES}")
@@ -140,7 +141,7 @@ def test_without_exchanges_it_writes_what_jaxlib_writes(seed):
 LOCAL = [seed for seed in range(24) if '":(' not in moving_module(seed, whole=True)]
 
 
-@pytest.mark.parametrize("seed", LOCAL)
+@pytest.mark.parametrize("seed", some(LOCAL, 8))
 def test_the_way_to_local_shards(seed):
     """Through padding and jaxlib's localisation (which is wrong for sub-axes), run on all devices."""
     text = moving_module(seed, whole=True)
