@@ -130,7 +130,7 @@ class Widener:
             inner = target._replace(dims=tuple([d._replace(wrapped=None) for d in target.dims]))
             own = dict.fromkeys(
                 p for p in (target, demand.narrowest(group, target), inner, standard)
-                if p in computed or p == standard in demand.wanted.get(group, ())
+                if p in computed or p == standard in demand.moved.get(group, ())
             )
             own.update(dict.fromkeys(p for p in given if contains(self.mesh, type_.shape, p, target)))
             sources = {p: out.numbered(group, p) for p in (*own, whole)}

@@ -59,6 +59,10 @@ class WindowDemand:
         #: Windows of values that are others moved, where a node accesses them as it accesses windows of their grid.
         self.tiles: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
+        #: Where inputs lie.
+        self.given: dict[int, list[Placement]] = {}
+        #: Standard placements from which windows of other tiles are widened.
+        self.moved: dict[int, set[Placement]] = {}
         self.tilings = Tilings(views, mesh, inputs)
         #: Per class the node that computes it on windows: its number, and its transfer.
         self.nodes: dict[int, tuple[int, ENode, WindowTransfer]] = {}
@@ -66,6 +70,8 @@ class WindowDemand:
             self._choose_node(c, transfers)
         self._users = self._drop_unused([c for c, _ in pinned])
         self.dims = LogicalDims(views, pinned, [(c, node, t) for c, (_, node, t) in self.nodes.items()])
+        for c, p in inputs:
+            self.given.setdefault(views.group[c], []).append(views.to_core(c, p))
         for c, p in pinned:
             at = self.needed if p.windowed and (c, p) in outputs else self.wanted
             at.setdefault(views.group[c], {})[views.to_core(c, p)] = 0
@@ -170,6 +176,11 @@ class WindowDemand:
         rows = (row for c in self._computing(g) for row in self.nodes[c][2].reaches)
         return any(r is not None and r.first == r.last and r.scale > r.divisor for row in rows for r in row)
 
+    def _given_elsewhere(self, g: int) -> bool:
+        """Whether a value is an input that lies over the axes of none of its windows."""
+        axes = {axes_of(p) for p in self.given.get(g, ())}
+        return bool(axes) and axes.isdisjoint(axes_of(p) for p in self.made[g])
+
     def _computing(self, g: int) -> list[int]:
         """The classes of a group that nodes compute on windows."""
         return [c for c in self.members.get(g, ()) if c in self.nodes]
@@ -209,7 +220,7 @@ class WindowDemand:
         def along(p: Placement) -> tuple[Axes, ...]:
             return tuple([p.dims[d].axes for d in transfer.windowed])
 
-        reached = {along(self.views.from_core(c, p)) for p in wanted}
+        reached = {along(self.views.from_core(c, p)) for p in wanted} if transfer.windowed else ()
         return [p for p in transfer.standard()
                 if self.views.to_core(c, Placement(p.dims)) in wanted
                 or ((p.partial or along(p) in reached) and self.dims.allows(c, p))]
@@ -264,15 +275,16 @@ class WindowDemand:
         the value is another one moved, which can be widened instead.
 
         Else the narrowest itself is computed; of those that are wrapped, which mostly cannot be computed, what of them
-        lies inside the tensor, or the standard tiles. From these, too, windows of other tiles are widened that no node
-        computes (of inputs), or only from windows of an operand that hold what it skips.
+        lies inside the tensor, or the standard tiles. From these, too, windows of other tiles are widened: of inputs
+        that lie over other axes, and where windows are computed from those of an operand that hold what is skipped.
         """
         standard = home(self.mesh, self.views.core_type(g).shape, window)
         same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
         holds = all(a.low <= 0 <= a.high for a in window.dims)
         wrapped = any(a.wrapped is not None for a in window.dims)
-        if not same and (not self._computed(g, window) or self._skips(g)):
+        if not same and (self._skips(g) or self._given_elsewhere(g)):
             self.wanted.setdefault(g, {})[standard] = None
+            self.moved.setdefault(g, set()).add(standard)
         if same and self.narrowest(g, window) == window:
             moved = self.moves(g) and self._computed(g, window)
             if wrapped or (holds and not moved):
