@@ -30,6 +30,9 @@ INTERPRETER = "EGGSHARD_BENCH_ENZYME_PYTHON"
 SECONDS = 60
 """What one pipeline, or one compilation, may take."""
 
+DEVICES = 64
+"""Virtual devices that XLA compiles for at most."""
+
 
 def named(*patterns: str) -> str:
     """The passes that apply the wheel's rewrite patterns of these names greedily."""
@@ -100,8 +103,13 @@ class EnzymeResult:
         }
 
 
-_xla = Worker("bench.xla_worker", SECONDS)
+_xla = Worker("bench.xla_worker", SECONDS, {"JAX_NUM_CPU_DEVICES": str(DEVICES)})
 atexit.register(_xla.close)
+
+
+def plain(text: str) -> PeerResult:
+    """XLA as it is, in a process of its own."""
+    return _compiled("xla", text, {})
 
 
 def flagged(text: str) -> PeerResult:
@@ -113,7 +121,7 @@ def flagged(text: str) -> PeerResult:
 def interpreter() -> str | None:
     """An interpreter that has the wheel: the one that `INTERPRETER` names, or this one."""
     for path in (os.environ.get(INTERPRETER), sys.executable):
-        if path and _passes(path, "module {}", ()) is not None:
+        if path and passes(path, "module {}", ()) is not None:
             return path
     return None
 
@@ -123,11 +131,11 @@ def peer(text: str) -> EnzymeResult:
     python = interpreter()
     if python is None:
         return EnzymeResult(reason="not installed")
-    inlined = (_passes(python, text, ("inline",)) or [{"error": "no answer"}])[0]
+    inlined = (passes(python, text, ("inline",)) or [{"error": "no answer"}])[0]
     shardings = _xla.ask({"propagate": inlined["text"]}) if "text" in inlined else inlined
     if "text" not in shardings:
         return EnzymeResult(reason=shardings["error"])
-    answers = _passes(python, shardings["text"], tuple(PIPELINES.values())) or []
+    answers = passes(python, shardings["text"], tuple(PIPELINES.values())) or []
     known: dict[tuple[str, bool], PeerResult] = {}
     settings: dict[str, PeerResult] = {}
     for name, answer in zip(PIPELINES, answers, strict=False):
@@ -143,7 +151,7 @@ def peer(text: str) -> EnzymeResult:
     return EnzymeResult(settings, "" if settings else "the passes took too long")
 
 
-def _passes(python: str, text: str, pipelines: Sequence[str]) -> list[dict[str, str]] | None:
+def passes(python: str, text: str, pipelines: Sequence[str]) -> list[dict[str, str]] | None:
     """The module after each pipeline; None if the interpreter lacks the wheel or takes too long."""
     request = json.dumps({"text": text, "pipelines": list(pipelines), "seconds": SECONDS})
     script = Path(__file__).with_name("enzyme_passes.py")

@@ -1,7 +1,8 @@
-"""The peers' own test files, run through our passes and theirs: ``python -m bench lit --shardy PATH``.
+"""The peers' own test files, run through our passes and theirs: ``python -m bench lit --shardy PATH --enzyme PATH``.
 
-PATH is a checkout of the peer's repository. Each file is cut into its cases, and each goes through the passes of the
-file's RUN lines twice; tests that run programs are run on simulated devices. Nothing of the files is kept here.
+Each PATH is a checkout of the peer's repository, of which nothing is kept here. Shardy's files are cut into their
+cases, and each goes through the passes of the file's RUN lines twice; tests that run programs are run on simulated
+devices. The functions of Enzyme-JAX's are planned beside what its pipelines make of them (`fields`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.lit import executables, programs
+from bench.lit import executables, fields, programs
 from bench.lit.cases import Case, Run, cases
 from bench.lit.judging import FAILURES, OUTCOMES, Verdict, judge
 from eggshard.errors import ProgramError
@@ -25,38 +26,55 @@ _SHARDY, _TOOL = "shardy/dialect/sdy", "sdy_opt"
 
 
 def run(
-    console: Console, seed: int = 0, only: str = "", shardy: Path | None = None, everything: bool = False
+    console: Console, seed: int = 0, only: str = "", shardy: Path | None = None, enzyme: Path | None = None,
+    everything: bool = False,
 ) -> tuple[bool, list[dict[str, Any]]]:
     """Print the tables; whether nothing failed, and one record per run of a case. everything: whole programs, too.
 
     ProgramError without a checkout, or for one without tests.
     """
-    if shardy is None:
-        raise ProgramError("bench lit needs a checkout of a peer's repository: --shardy PATH")
-    root = shardy / _SHARDY
-    if not root.is_dir():
-        raise ProgramError(f"{shardy} is no checkout of Shardy's repository: it has no {_SHARDY}")
+    if shardy is None and enzyme is None:
+        raise ProgramError("bench lit needs a checkout of a peer's repository: --shardy PATH, --enzyme PATH")
+    records: list[dict[str, Any]] = []
+    if shardy is not None:
+        records += _of_shardy(console, _tests(shardy, "Shardy", _SHARDY), only, everything)
+    if enzyme is not None:
+        found = list(fields.judged(_tests(enzyme, "Enzyme-JAX", fields.FOLDER), only))
+        console.print(fields.table(found))
+        records += [{"function": f.name, "outcome": f.outcome, "ours": f.ours, "peers": f.wire, "checked": f.checked,
+                     "why": f.why, "failed": f.outcome in fields.FAILURES} for f in found]
+    failed = [record for record in records if record["failed"]]
+    for record in failed:
+        console.print(": ".join(str(value) for key, value in record.items() if key != "failed"), markup=False)
+    return not failed, records
+
+
+def _tests(checkout: Path, whose: str, folder: str) -> Path:
+    """The folder of tests in a checkout; ProgramError where it has none."""
+    if not (checkout / folder).is_dir():
+        raise ProgramError(f"{checkout} is no checkout of {whose}'s repository: it has no {folder}")
+    return checkout / folder
+
+
+def _of_shardy(console: Console, root: Path, only: str, everything: bool) -> list[dict[str, Any]]:
+    """Print the tables of Shardy's tests; one record per run of a case, executable and way of a program."""
     found = [(case, run, judge(case, run)) for case in cases(root, _TOOL) if only in case.name
              for run in case.runs if run.passes]
     console.print(_table(found))
-    records = [{"case": case.name, "passes": str(run), "outcome": v.outcome, "why": v.why} for case, run, v in found]
-    failed = [r for r in records if r["outcome"] in FAILURES]
+    records = [{"case": case.name, "passes": str(run), "outcome": v.outcome, "why": v.why,
+                "failed": v.outcome in FAILURES} for case, run, v in found]
     ran = [(test, *executables.judge(test)) for test in executables.executables(root) if only in test.name]
     console.print(_executable_table([row[1:] for row in ran]))
-    for test, ours, theirs in ran:
-        records.append({"executable": test.name, "outcome": ours.outcome, "why": ours.why, "jaxlib": theirs.outcome})
-        failed += [records[-1]] if ours.outcome in ("wrong", "refused") else []
+    records += [{"executable": test.name, "outcome": ours.outcome, "why": ours.why, "jaxlib": theirs.outcome,
+                 "failed": ours.outcome in ("wrong", "refused")} for test, ours, theirs in ran]
     if everything:
         named = (case for case in cases(root, _TOOL) if only in case.name)
         wholes = [programs.run(name, text) for name, text in programs.programs(named)]
         console.print(_whole_table(wholes))
-        for whole in wholes:
-            for way, verdict in whole.verdicts.items():
-                records.append({"program": whole.name, "way": way, "outcome": verdict.outcome, "why": verdict.why})
-                failed += [records[-1]] if verdict.outcome != "refused" else []
-    for record in failed:
-        console.print(": ".join(str(value) for value in record.values()), markup=False)
-    return not failed, records
+        records += [{"program": whole.name, "way": way, "outcome": verdict.outcome, "why": verdict.why,
+                     "failed": verdict.outcome != "refused"}
+                    for whole in wholes for way, verdict in whole.verdicts.items()]
+    return records
 
 
 def _table(found: Sequence[tuple[Case, Run, Verdict]]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,11 @@ from tests.ops.oracles import assert_close
 from tests.shardy.running import Boundary, inputs_of, meaning_of, run_simulated
 
 import eggshard
+from bench import enzyme
 from bench.lit.cases import Case
 from bench.lit.judging import Verdict, parses
-from bench.peers import counted_ops
-from bench.worker import Worker
 from eggshard.costmodel import WireBytes
 from eggshard.errors import EggshardError
-from eggshard.hlo.collectives import CollectiveCount
 from eggshard.limits import Limits
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.program.mesh import Mesh
@@ -28,17 +25,12 @@ from eggshard.shardy.module import COLLECTIVES, parsed
 from eggshard.shardy.partitioning import Partitioned
 
 WAYS = ("optimize", "shardy", "global")
-#: Seconds that the search of one program may take, and that XLA may.
-SECONDS, XLA_SECONDS = 10.0, 60
-#: Virtual devices that XLA compiles for at most.
-DEVICES = 64
+#: Seconds that the search of one program may take.
+SECONDS = 10.0
 #: How far floats of results may be apart, of the largest.
 ROUNDING = 1e-4
 
 _PARTITIONED = re.compile(rf"({'|'.join(COLLECTIVES)})\b|unreduced=|device_ids ?= ?\[\d+\]")
-
-_xla = Worker("bench.xla_worker", XLA_SECONDS, {"JAX_NUM_CPU_DEVICES": str(DEVICES)})
-atexit.register(_xla.close)
 
 
 @dataclass
@@ -75,10 +67,10 @@ def programs(cases: Iterator[Case]) -> Iterator[tuple[str, str]]:
 def run(name: str, text: str) -> Whole:
     """Plan, partition and compile one program, and run what comes of it on simulated devices."""
     whole = Whole(name)
-    devices = _devices(text)
-    answer = _xla.ask({"text": _partitioned(text, devices), "flags": {}}) if 1 < devices <= DEVICES else {"error": ""}
-    if "error" not in answer:
-        whole.wire["XLA"] = CollectiveCount(counted_ops(answer["ops"]), answer["devices"]).wire_bytes
+    devices = devices_of(text)
+    by_xla = enzyme.plain(partitioned(text, devices)).wire_bytes if 1 < devices <= enzyme.DEVICES else None
+    if by_xla is not None:
+        whole.wire["XLA"] = by_xla
     program, wanted = None, None
     try:
         program = meaning_of(text)
@@ -119,12 +111,13 @@ def _signature(local: Partitioned) -> str:
     return f"{mesh}\nfunc.func private @main({', '.join(ends[0])}) -> ({', '.join(ends[1])})"
 
 
-def _devices(text: str) -> int:
+def devices_of(text: str) -> int:
+    """The devices of a module's largest mesh."""
     with parsed(text) as module:
         return max((mesh.size for mesh in module.meshes.values() if isinstance(mesh, Mesh)), default=1)
 
 
-def _partitioned(text: str, devices: int) -> str:
+def partitioned(text: str, devices: int) -> str:
     """The module for as many partitions."""
     body = re.sub(r"^\s*module\b[^{]*(?:attributes \{[^}]*\} )?\{(.*)\}\s*$", r"\1", text, flags=re.DOTALL)
     return f"module attributes {{mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32}} {{\n{body}\n}}"

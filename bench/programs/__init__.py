@@ -21,10 +21,13 @@ Axes = tuple[tuple[str, int], ...]
 
 
 def use_cpu_devices(count: int = DEVICES) -> None:
-    """Make JAX offer ``count`` virtual CPU devices. Once JAX has looked at its devices this can only check them."""
+    """Make JAX offer ``count`` virtual CPU devices, or more where it is set to.
+
+    Once JAX has looked at its devices this can only check them.
+    """
     try:
         jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", count)
+        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
     except RuntimeError:
         pass  # too late to choose; the check below says whether it matters
     if len(jax.devices("cpu")) < count:

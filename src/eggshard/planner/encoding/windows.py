@@ -107,9 +107,10 @@ class WindowDemand:
         """Choose the node through which windows of a class are computed.
 
         It is the one with the fewest operands accessed at offsets; among those a rotation, whose wrapped windows can be
-        computed, too; else the program's own node. Other nodes would exchange the same elements in other forms (pads of
-        slices for slices of a pad, say). A pointwise op of what a rule has moved is the last choice: through it, what
-        was computed before it was moved could be computed wide, but not exchanged; and so is a reshape that joins
+        computed, too; then one that accesses less than half of what the program's own node does (a slice of a slice
+        along another dimension); else that. Other nodes would exchange the same elements in other forms (pads of slices
+        for slices of a pad, say). A pointwise op of what a rule has moved is the last choice: through it, what was
+        computed before it was moved could be computed wide, but not exchanged; and so is a reshape that joins
         dimensions, which has no windows along these. Inputs are given and have none.
         """
         eclass = self.graph.classes[c]
@@ -125,9 +126,14 @@ class WindowDemand:
                 ruled = bool(node.rules)
                 before = ruled and not reaching and registry.get(node.op).pointwise
                 merges = not ruled and any(len(factors) > 1 for factors in transfer.rule.results[0])
-                found.append((before or merges, reaching, not transfer.periodic, ruled, n, node, transfer))
+                exchanged = sum(
+                    self.graph.type_of(child).elements
+                    for child, row in zip(node.children, transfer.reaches, strict=True) if any(row))
+                kind = before or merges, reaching, not transfer.periodic
+                found.append((kind, exchanged, ruled, n, node, transfer))
         if found:
-            *_, n, node, transfer = min(found, key=lambda x: x[:5])
+            own = min((exchanged for _, exchanged, ruled, *_ in found if not ruled), default=0)
+            *_, n, node, transfer = min(found, key=lambda x: (x[0], x[1] if 2 * x[1] <= own else own, *x[2:4]))
             self.nodes[c] = n, node, transfer
 
     def _is_input(self, c: int) -> bool:
