@@ -58,6 +58,14 @@ class _Reader(OpWriter[int]):
             raise ProgramError(f"attribute {name} is {found}, but must not be negative")
         return found
 
+    def widths(self, dim: int) -> dict[str, int]:
+        """How many elements ``lhs`` and ``rhs`` put around a dimension of the first operand: parts of it."""
+        found, n = {side: self.amount(side) for side in ("lhs", "rhs")}, self.shape[dim]
+        if max(found.values()) > n:
+            listed = " and ".join(f"{side} {width}" for side, width in found.items())
+            raise ProgramError(f"{listed} must not exceed the size {n} of dimension {dim}")
+        return found
+
     def dimension(self, name: str = "dimension") -> int:
         """An attribute that names a dimension of the first operand."""
         found = self.integer(name)
@@ -117,17 +125,16 @@ def _rotate(reader: RegionReader, operation: Any, name: str) -> None:
 def _wrap(reader: RegionReader, operation: Any, name: str) -> None:
     """``x[-lhs:] ++ x ++ x[:rhs]``"""
     op = _Reader(reader, operation, 1)
-    widths = {side: op.amount(side) for side in ("lhs", "rhs")}
-    op.results([op.op("wrap", op.x, dimension=op.dimension(), **widths)])
+    dim = op.dimension()
+    op.results([op.op("wrap", op.x, dimension=dim, **op.widths(dim))])
 
 
 def _extend(reader: RegionReader, operation: Any, name: str) -> None:
     """``x[:lhs] ++ x ++ x[-rhs:]``: the first and last elements in their own order, not the end ones repeated."""
     op = _Reader(reader, operation, 1)
-    dim, lhs, rhs = op.dimension(), op.amount("lhs"), op.amount("rhs")
+    dim = op.dimension()
+    lhs, rhs = op.widths(dim).values()
     n = op.shape[dim]
-    if max(lhs, rhs) > n:
-        raise ProgramError(f"lhs {lhs} and rhs {rhs} must not exceed the size {n} of dimension {dim}")
     if max(lhs, rhs) <= 1:
         op.results([op.op("extend", op.x, dimension=dim, lhs=lhs, rhs=rhs, mode="edge")])
         return

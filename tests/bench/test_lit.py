@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.lit import executables, judging, programs
+from bench.lit import executables, fields, judging, programs
 from bench.lit.cases import Case, cases, runs_of
 from bench.lit.judging import judge
 
@@ -176,3 +176,47 @@ def test_programs_are_modules_that_are_not_partitioned_yet() -> None:
     plain = PROGRAM.replace("@main", "@f")
     given = [Case(str(i), "f", text, ()) for i, text in enumerate((plain, plain, gathered, "no module sdy.sharding"))]
     assert [name for name, _ in programs.programs(iter(given))] == ["0"]
+
+
+FIELDS = """// RUN: tool %s | FileCheck %s
+module {
+  sdy.mesh @mesh = <["x"=4]>
+  sdy.mesh @other = <["y"=2]>
+  // CHECK: func.func @turned
+  func.func @turned(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+      -> (tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+    %0 = "enzymexla.rotate"(%a) <{amount = 1 : i32, dimension = 0 : i32}> : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    func.return %0 : tensor<8x4xf32>
+  }
+  func.func @alone(%a: tensor<8x4xf32>) -> tensor<8x4xf32> {
+    func.return %a : tensor<8x4xf32>
+  }
+}
+module {
+  sdy.mesh @mesh = <["x"=2]>
+  func.func @cut(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+      -> (tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+    %0 = stablehlo.slice %a [0:4, 0:4] : (tensor<8x4xf32>) -> tensor<4x4xf32>
+    func.return %0 : tensor<4x4xf32>
+  }
+}
+"""
+
+
+def test_fields_are_the_sharded_functions_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "fields.mlir"
+    path.write_text(FIELDS)
+    (turned, text), (cut, _) = fields.functions(path)
+    assert (turned, cut) == ("fields.mlir:turned", "fields.mlir:cut#1")
+    assert "@main" in text and "@mesh" in text and "@other" not in text and "//" not in text
+
+
+def test_fields_are_planned_beside_the_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.enzyme.interpreter", lambda: None)
+    (tmp_path / "fields.mlir").write_text(FIELDS)
+    turned, cut = fields.judged(tmp_path)
+    assert (turned.outcome, turned.ours, turned.checked) == ("no peer", 16.0, "run")
+    assert "enzyme_ad" in turned.why
+    # The second device gets the last two of four rows; XLA sends as much.
+    assert (cut.outcome, cut.ours, cut.checked) == ("equal", 32.0, "run")
+    assert set(cut.wire) == {"XLA", "XLA with its flag"}
