@@ -203,6 +203,7 @@ for _op in ("wrap", "extend"):
             _from_pieces, op=_op, kind="slice", kept=_kept, ends=[(e, "") if e else None for e in (_before, _after)]
         ))
 
+
 @rules.add(
     "reshape[join](broadcast_in_dim[repeat](x)) => wrap[made](reshape[own](x))",
     says="repeats one after the other read as a wrap-around",
