@@ -163,11 +163,6 @@ def test_unsound_rules_fail_the_law_test(name):
             check_law(bad, seed)
 
 
-def test_given_names_a_tensor_of_the_left_side():
-    with pytest.raises(RewriteError, match="'y' of given is no tensor"):
-        rule("negate(negate(x)) => x", name="mine", cases=each(x=X), given="y")
-
-
 def test_a_rule_that_lowers_precision_fails_its_law_test() -> None:
     types, row = dict(x=tensors((2, 3)), y=tensors((3, 4))), tensors((4,))
     precise = {**MATMUL, "precision_config": ("HIGHEST", "HIGH")}

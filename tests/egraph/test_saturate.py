@@ -15,7 +15,6 @@ from eggshard.errors import RewriteError  # noqa: E402
 from eggshard.limits import Limits  # noqa: E402
 from eggshard.ops import registry  # noqa: E402
 from eggshard.ops.region_builder import RegionBuilder  # noqa: E402
-from eggshard.program.mesh import Mesh  # noqa: E402
 from eggshard.program.types import TensorType  # noqa: E402
 from eggshard.rewrites import default_rules, each, rule, select, tensors  # noqa: E402
 
@@ -220,25 +219,3 @@ def test_warming_up_makes_the_engine_ahead():
     worker.worker().close()
     saturation.warm(RULES).join(60)
     assert worker.worker().pid is not None
-
-
-def test_given_tensors_are_values_of_the_program():
-    """A rule whose right side holds its left side again ends after one step, or goes on to the row limit."""
-    def longer(**options):
-        return rule("abs(x) => abs(negate(x))", name="longer", cases=each(x=tensors((4,))), **options)(None)
-
-    builder = RegionBuilder([TensorType((4,), F)])
-    region = builder.build(builder.add("abs", builder.inputs))
-    sizes = [saturate(region, [made], Limits(iterations=4)).size for made in (longer(), longer(given="x"))]
-    assert sizes[1] == 4 < sizes[0]
-
-
-def test_parts_are_not_cut_again():
-    """A slice within a part is one of the part's own counterparts; what those are made of is no slice to look at."""
-    builder = RegionBuilder([TensorType((1024, 16), F)])
-    region = builder.build(builder.add("slice", builder.inputs, {
-        "start_indices": (5, 0), "limit_indices": (8, 16), "strides": (1, 1)}))
-    graph = saturate(region, RULES, mesh=Mesh({"x": 4, "y": 2}))
-    assert graph.report.stop == "saturated" and graph.report.matches["short slice by parts"] == 1
-    parts = [n for c in graph.classes for n in c.nodes if n.op == "reshape" and graph.type_of(n.children[0]).rank == 2]
-    assert {n.attributes["shape"] for n in parts} == {(8, 128, 16), (1, 128, 16), (1, 3, 16)}

@@ -166,8 +166,6 @@ class _Writer:
             name, op = rule.enabled_by
             holder = tensors.get(name) or next(names[id(n)] for n in left if n.label == name)
             body += f" ({_origin(op)} {holder})"
-        if rule.given is not None:
-            body += f" (= {tensors[rule.given]} (V v))"
         root = names[id(rule.left)]
         right = list(postorder(rule.right))
         captured = {n.label: f"o{i}" for i, n in enumerate(left) if n.is_family}

@@ -122,7 +122,6 @@ class Rule:
     cases: Cases
     exact_if: Callable[[Match], bool]
     enabled_by: tuple[str, str] | None = None
-    given: str | None = None
     exact: bool = False
     says: str = ""
     _memo: dict[Any, tuple[Instance, ...]] = field(default_factory=dict, repr=False)
@@ -265,7 +264,6 @@ def rule(
     mark: str = "=",
     exact_if: Callable[[Match], bool] | None = None,
     enabled_by: tuple[str, str] | None = None,
-    given: str | None = None,
     says: str = "",
 ) -> Callable[[Function | None], Rule]:
     """A decorator that makes a rule of a function; ``rule(...)(None)`` is a rule without a condition.
@@ -274,10 +272,8 @@ def rule(
     name: the function's name with spaces unless given. mark: "=" or "ρ". exact_if: where a ρ rule is exact all the
     same; by default where no floating-point type occurs. enabled_by: ``(name, op)``: look for the left side only where
     the tensor or labelled op of this name is, but for pointwise ops, a result of ``op`` (a guard against growth where
-    the rule holds everywhere and pays only before such an op). given: look for the left side only where the tensor of
-    this name is a value of the program, and not one that rules alone made (for a rule whose right side would be its
-    own left side again, and gain nothing). says: what happened to a step that the rule led to, in a few words for
-    people; by default the name. Raises RewriteError for a malformed rule, or one without cases.
+    the rule holds everywhere and pays only before such an op). says: what happened to a step that the rule led to, in
+    a few words for people; by default the name. Raises RewriteError for a malformed rule, or one without cases.
     """
     left, right = parse_rule(text)
     check_patterns(text, left, right)
@@ -287,8 +283,6 @@ def rule(
         raise RewriteError(f"rule {text!r} names no cases; a rule without a law test does not load")
     if enabled_by is not None and enabled_by[0] not in (*variables(left), *(n.label for n in postorder(left))):
         raise RewriteError(f"rule {text!r}: {enabled_by[0]!r} of enabled_by does not occur on the left")
-    if given is not None and given not in variables(left):
-        raise RewriteError(f"rule {text!r}: {given!r} of given is no tensor of the left side")
     new = {n.label for n in postorder(right) if n.label} - {n.label for n in postorder(left)}
 
     def decorate(function: Function | None) -> Rule:
@@ -296,7 +290,7 @@ def rule(
             raise RewriteError(f"rule {text!r}: without a function it needs a name, and no new labels {sorted(new)}")
         named = name or function.__name__.strip("_").replace("_", " ")  # type: ignore[union-attr]
         holds = exact_if or ((lambda match: True) if mark == "=" else no_floats)
-        return Rule(named, text, left, right, mark, function, cases, holds, enabled_by, given,
+        return Rule(named, text, left, right, mark, function, cases, holds, enabled_by,
                     says=says or named)
 
     return decorate

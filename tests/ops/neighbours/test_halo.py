@@ -26,6 +26,13 @@ def test_the_spelling_means_the_op(name: str) -> None:
     check_interpreter(name)
 
 
+@pytest.mark.parametrize(("before", "after"), [(0, 4), (3, 9), (13, 0), (8, 8)])
+def test_wraps_go_around_as_often_as_is_asked(before: int, after: int) -> None:
+    x = np.arange(8).reshape(4, 2)
+    (got,) = registry.get("wrap").evaluate(Attributes(dimension=0, lhs=before, rhs=after), [x])
+    np.testing.assert_array_equal(got, np.pad(x, ((before, after), (0, 0)), mode="wrap"))
+
+
 def test_meaning_by_numpy() -> None:
     for attrs, (x,), _ in samples_of("rotate"):
         (got,) = registry.get("rotate").evaluate(attrs, [x])
@@ -45,11 +52,11 @@ def test_meaning_by_numpy() -> None:
     ("rotate", [X], {"dimension": 0, "amount": 4}, "modulo the size"),
     ("rotate", [X], {"dimension": 0, "amount": -1}, "modulo the size"),
     ("rotate", [X, X], {"dimension": 0, "amount": 1}, "takes 1 operand"),
-    ("wrap", [X], {"dimension": 0, "lhs": 5, "rhs": 0}, "lhs 5 and rhs 0 must lie between 0 and 4"),
-    ("wrap", [X], {"dimension": 0, "lhs": 1, "rhs": -1}, "must lie between 0 and 4"),
+    ("wrap", [X.with_shape((0, 2))], {"dimension": 0, "lhs": 5, "rhs": 0}, "lhs 5 and rhs 0 .* nothing to repeat"),
+    ("wrap", [X], {"dimension": 0, "lhs": 1, "rhs": -1}, "lhs 1 and rhs -1 must not be negative"),
     ("extend", [X], {"dimension": 1, "lhs": 6, "rhs": 0, "mode": "reflect"}, "between 0 and 5: mode reflect mirrors"),
     ("extend", [X], {"dimension": 1, "lhs": 0, "rhs": 7, "mode": "symmetric"}, "between 0 and 6"),
-    ("extend", [X], {"dimension": 1, "lhs": -1, "rhs": 7, "mode": "edge"}, "between 0 and 7"),
+    ("extend", [X], {"dimension": 1, "lhs": -1, "rhs": 7, "mode": "edge"}, "must not be negative"),
     ("extend", [X.with_shape((0, 2))], {"dimension": 0, "lhs": 1, "rhs": 0, "mode": "edge"}, "nothing to repeat"),
     ("extend", [X], {"dimension": 1, "lhs": 0, "rhs": 1, "mode": "mean"}, "edge, reflect, symmetric is meant"),
     ("update_slice", [X, TensorType((1, 1), "i32")], {"start_indices": (0, 0)}, "convert it"),

@@ -98,7 +98,9 @@ class _AlongDimension(OpDef):
 def _widths(attrs: Attributes, most: int, why: str) -> tuple[int, int]:
     """``lhs`` and ``rhs``; ProgramError where one is not within [0, most]."""
     lhs, rhs = attrs["lhs"], attrs["rhs"]
-    if not (0 <= lhs <= most and 0 <= rhs <= most):
+    if min(lhs, rhs) < 0:
+        raise ProgramError(f"lhs {lhs} and rhs {rhs} must not be negative")
+    if max(lhs, rhs) > most:
         raise ProgramError(f"lhs {lhs} and rhs {rhs} must lie between 0 and {most}: {why} the dimension")
     return lhs, rhs
 
