@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.planner.encoding.window_problems import demand_of, line_program, window
 
-from eggshard.planner.encoding.windows import bounding_windows, grid_of, width_of
+from eggshard.planner.encoding.bounding import bounding_windows, grid_of, width_of
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement
 from eggshard.reshard.window_routes import contains

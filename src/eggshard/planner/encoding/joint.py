@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from eggshard.planner.encoding.bounding import grid_of
 from eggshard.planner.encoding.encode import Encoding, Joined, Jointly, Widened
-from eggshard.planner.encoding.windows import Held, WindowDemand, grid_of
+from eggshard.planner.encoding.windows import Held, WindowDemand
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.reshard.window_routes import WindowRouter, contains, home, rewindowed

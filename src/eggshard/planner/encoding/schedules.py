@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from eggshard.planner.encoding.bounding import width_of
 from eggshard.planner.encoding.encode import Computed, Encoding, Widened
-from eggshard.planner.encoding.windows import WindowDemand, width_of
+from eggshard.planner.encoding.windows import WindowDemand
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.reshard.window_routes import contains, home

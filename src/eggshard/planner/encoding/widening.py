@@ -14,11 +14,12 @@ import numpy as np
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.planner.encoding.bounding import axes_of
 from eggshard.planner.encoding.encode import Computed, Encoding, Widened, Widening
 from eggshard.planner.encoding.joint import JointExchanges
 from eggshard.planner.encoding.schedules import schedules
 from eggshard.planner.encoding.views import Views
-from eggshard.planner.encoding.windows import Held, WindowDemand, axes_of
+from eggshard.planner.encoding.windows import Held, WindowDemand
 from eggshard.planner.op_plans import OpPlans
 from eggshard.program.placement import Dim, Placement
 from eggshard.reshard.window_routes import WindowRouter, contains, home

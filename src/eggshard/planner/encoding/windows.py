@@ -16,12 +16,13 @@ from eggshard.ops import registry
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.placement.windows import trimmed
+from eggshard.planner.encoding.bounding import axes_of, bounding_windows, clusters, grid_of, touch, width_of, within
 from eggshard.planner.encoding.logical_dims import Axes, LogicalDims
 from eggshard.planner.encoding.tilings import Tilings
 from eggshard.planner.encoding.views import Views
 from eggshard.program.mesh import Mesh
-from eggshard.program.placement import Dim, Placement, is_standard
-from eggshard.reshard.window_routes import bounding_window_of, contains, home
+from eggshard.program.placement import Placement, is_standard
+from eggshard.reshard.window_routes import contains, home
 from eggshard.selection.graph import strong_components
 
 #: A node's transfer on windows; None for one that must have its operands at standard placements.
@@ -263,7 +264,7 @@ class WindowDemand:
         """The level at which a value computed at a bounding window takes its operands: that of the needs that the
         bounding window serves, and one more where the value might lie on tiles and be exchanged instead."""
         grid, shape = grid_of(window), self.views.core_type(g).shape
-        inside = [level for p, level in needed.items() if grid_of(p) == grid and _within(shape, p, window)]
+        inside = [level for p, level in needed.items() if grid_of(p) == grid and within(shape, p, window)]
         on_tiles = home(self.mesh, shape, window) in self.wanted.get(g, ())
         return max(inside, default=0) + on_tiles
 
@@ -331,8 +332,8 @@ class WindowDemand:
         over: dict[object, list[Placement]] = {}
         for p in dict.fromkeys([*held.bounding_windows, *held.windows]):
             over.setdefault(axes_of(p), []).append(p)
-        parts = [part for some in over.values() for part in _clusters(some, lambda p, q: (
-            (grid_of(p) == grid_of(q) and _touch(p, q)) or contains(self.mesh, shape, p, q)
+        parts = [part for some in over.values() for part in clusters(some, lambda p, q: (
+            (grid_of(p) == grid_of(q) and touch(p, q)) or contains(self.mesh, shape, p, q)
             or contains(self.mesh, shape, q, p)
         ))]
         if len(parts) < 2:
@@ -362,67 +363,3 @@ class WindowDemand:
         elif not placement.partial:
             needed = self.needed.setdefault(group, {})
             needed[core] = min(level, needed.get(core, level))
-
-
-def bounding_windows(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) -> list[Placement]:
-    """Placements that each contain some of these windows, narrower ones first; at most ``limit`` of each kind a grid.
-
-    Per grid, of neighbouring windows, the bounding window of the narrowest, then of those and the next wider, and so
-    on; of too many the widest, which serves all users, is kept beside the narrowest. And in the same way by levels,
-    ``windows[p]``: windows of a kind that consumers on one level take are not of one width where shifts differ.
-    """
-    grids: dict[object, list[Placement]] = {}
-    for p in windows:
-        grids.setdefault(grid_of(p), []).append(p)
-    found: dict[Placement, None] = {}
-    for grid in grids.values():
-        for cluster in _clusters(grid, _touch):
-            for ranks in ([windows[p] for p in cluster], [width_of(p) for p in cluster]):
-                steps = sorted(set(ranks))
-                if 1 < limit < len(steps):
-                    steps[limit - 1] = steps[-1]
-                for most in steps[:limit]:
-                    inner = [p for p, rank in zip(cluster, ranks, strict=True) if rank <= most]
-                    found[bounding_window_of(shape, inner)] = None
-    return sorted(found, key=width_of)
-
-
-def _within(shape: tuple[int, ...], narrow: Placement, wide: Placement) -> bool:
-    """Whether a window is the bounding window of itself and another one of its grid."""
-    if all(a.wrapped is None and b.wrapped is None for a, b in zip(narrow.dims, wide.dims, strict=True)):
-        return all(b.low <= a.low and a.high <= b.high for a, b in zip(narrow.dims, wide.dims, strict=True))
-    return bounding_window_of(shape, [wide, narrow]) == wide
-
-
-def grid_of(placement: Placement) -> tuple[tuple[Axes, int], ...]:
-    """What windows of one grid have in common: the axes and tiles of their dimensions."""
-    return tuple([(d.axes, d.tile) for d in placement.dims])
-
-
-def axes_of(placement: Placement) -> tuple[Axes, ...]:
-    """The axes of each dimension: of other ones, no window is cut."""
-    return tuple([d.axes for d in placement.dims])
-
-
-def width_of(placement: Placement) -> int:
-    """How many more indices than a tile a device holds, along the dimension where these are most."""
-    return max((d.high - d.low for d in placement.dims), default=0)
-
-
-def _clusters(
-    windows: Iterable[Placement], near: Callable[[Placement, Placement], bool]
-) -> list[list[Placement]]:
-    """Windows grouped so that no two of different groups are near one another."""
-    clusters: list[list[Placement]] = []
-    for p in windows:
-        joined = [c for c in clusters if any(near(p, q) for q in c)]
-        clusters = [c for c in clusters if c not in joined] + [[p, *(q for c in joined for q in c)]]
-    return clusters
-
-
-def _touch(p: Placement, q: Placement) -> bool:
-    """Whether windows overlap, or lie side by side, along every dimension."""
-    def near(a: Dim, b: Dim) -> bool:
-        return max(a.low, b.low) <= min(a.tile + a.high, b.tile + b.high)
-
-    return all(near(a, b) for a, b in zip(p.dims, q.dims, strict=True))
