@@ -21,6 +21,7 @@ from eggshard.errors import (
     ShardingError,
 )
 from eggshard.frontends import frontend_of
+from eggshard.frontends.globalization import globalized
 from eggshard.limits import PROVED_SECONDS, Deadline
 from eggshard.memory.prediction import fits, memory_of
 from eggshard.plan.record import PlanRecord, Search
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 
 #: Why a plan may be its baseline without any failure.
 NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
+#: So many times the memory of per-device code as it is written a plan of it takes at most.
+MOST_MEMORY = 2.0
+#: What a plan notes whose program was read so.
+AS_GLOBAL = "manual computations are planned as the global ops that they are"
 #: Reasons that say of a search which did all that it was to do.
 SOUND = ("", NOTHING_CHEAPER, NOTHING_THRIFTY)
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
@@ -100,6 +105,8 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     plan = _plan(request, memory_limit, deadline)
     if memory_limit is None and not plan.search.fallback:
         plan = _thrifty(plan, request, deadline)
+    if not deadline.passed:
+        plan = _cheaper_as_global(plan, request, memory_limit, deadline)
     share, took = request.limits.proof, time.perf_counter() - began
     within = share and min(share * max(PROVED_SECONDS, took), max(share * PROVED_SECONDS, deadline.left))
     try:
@@ -114,6 +121,36 @@ def _thrifty(plan: PlanRecord, request: Request, deadline: Deadline) -> PlanReco
         return thrifty(plan, request.limits.flops, _planner(replace(request, loaded=plan.program), deadline))
     except (Interrupted, KeyboardInterrupt):
         raise Interrupted(plan) from None
+
+
+def _cheaper_as_global(
+    plan: PlanRecord, request: Request, memory_limit: int | None, deadline: Deadline
+) -> PlanRecord:
+    """The plan, or a cheaper one of the program in which per-device code is read as global ops (`globalized`).
+
+    Who writes per device says what devices hold: a plan that takes much more memory is none. `Interrupted`, with the
+    plan, where the user ends the search for it.
+    """
+    reading = globalized(plan.program)
+    if reading is None:
+        return plan
+    request = replace(request, loaded=reading, limits=replace(request.limits, seconds=deadline.left))
+    try:
+        found = replace(_plan(request, memory_limit, deadline), baseline_factory=plan.baseline_factory)
+        if memory_limit is None and not found.search.fallback:
+            found = _thrifty(found, request, deadline)
+    except LimitError:
+        return plan
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted(plan) from None
+    if found.search.fallback or found.cost.total >= plan.cost.total or not fits(
+        found, int(MOST_MEMORY * memory_of(plan).peak)
+    ):
+        return plan
+    seconds = {stage: plan.search.seconds.get(stage, 0.0) + found.search.seconds.get(stage, 0.0)
+               for stage in {**plan.search.seconds, **found.search.seconds}}
+    search = replace(found.search, seconds=seconds, notes=(*found.search.notes, AS_GLOBAL))
+    return replace(found, program=plan.program, search=search)
 
 
 def _planner(request: Request, deadline: Deadline) -> Callable[[CostModel], PlanRecord]:

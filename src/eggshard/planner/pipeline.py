@@ -38,6 +38,7 @@ from eggshard.reshard.window_routes import bounding_window_of
 from eggshard.selection.bounds.sharing import sharing_bound
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem, Stopped
+from eggshard.spmd.manual import MANUAL
 from eggshard.worker import begun
 
 #: The part of a plan's cost that a bound of plans of other ops must leave for them to be looked at by dual ascent where
@@ -187,6 +188,8 @@ def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
         found.append("loops and branches on values placed otherwise than propagation has them, or whole")
     if any(is_partly_manual(node.op, node.attributes, plans.context) for node in nodes):
         found.append("manual computations on values placed otherwise than stated or propagated, or whole")
+    elif any(node.op == MANUAL for node in nodes):
+        found.append("manual computations otherwise than they are written")
     return tuple(found)
 
 

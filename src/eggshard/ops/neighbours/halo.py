@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from eggshard.program.placement import Dim
 
 
-class _AlongDimension(OpDef):
+class AlongDimension(OpDef):
     """Base of ops that put the operand's elements along ``dimension`` in another order, repeated or not."""
 
     computes = False
@@ -58,6 +58,10 @@ class _AlongDimension(OpDef):
         """The indices along the dimension, of size n in the operand, that make up the result; ProgramError if n is
         too small for them."""
         raise NotImplementedError(self.name)
+
+    def indices(self, attrs: Attributes, n: int) -> np.ndarray:
+        """The index in the operand of every element along the dimension."""
+        return np.concatenate([run.indices for run in self.runs(attrs, n)])
 
     def reach(self, attrs: Attributes, n: int) -> Reach:
         """The reach along the dimension."""
@@ -86,8 +90,7 @@ class _AlongDimension(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         (x,), dim = arrays, attrs["dimension"]
-        indices = np.concatenate([run.indices for run in self.runs(attrs, x.shape[dim])])
-        return (np.take(x, indices, axis=dim),)
+        return (np.take(x, self.indices(attrs, x.shape[dim]), axis=dim),)
 
     def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         (x,), dim, out = operands, attrs["dimension"], PrintedOps(printer)
@@ -105,7 +108,7 @@ def _widths(attrs: Attributes, most: int, why: str) -> tuple[int, int]:
     return lhs, rhs
 
 
-class _Rotate(_AlongDimension):
+class _Rotate(AlongDimension):
     """Element i along ``dimension`` is operand element ``(i + amount) mod n``: a rotation to the left."""
 
     name = "rotate"
@@ -123,7 +126,7 @@ class _Rotate(_AlongDimension):
         return Reach(attrs["dimension"], amount, amount, wrapped=True)
 
 
-class _Wrap(_AlongDimension):
+class _Wrap(AlongDimension):
     """The operand with ``lhs`` elements before it along ``dimension`` and ``rhs`` after it.
 
     Element i is operand element ``(i - lhs) mod n``.
@@ -143,7 +146,7 @@ class _Wrap(_AlongDimension):
         return Reach(attrs["dimension"], -attrs["lhs"], -attrs["lhs"], wrapped=True)
 
 
-class _Extend(_AlongDimension):
+class _Extend(AlongDimension):
     """The operand with ``lhs`` and ``rhs`` elements around it along ``dimension``, which repeat its own.
 
     ``mode``, as in `numpy.pad`: ``edge`` repeats the end elements, ``reflect`` mirrors at them, ``symmetric`` beyond
@@ -256,7 +259,7 @@ class _UpdateSlice(OpDef):
 def makes(name: str, attributes: Mapping[str, Any], n: int, indices: np.ndarray) -> bool:
     """Whether an op here puts a dimension of size n in the order of these indices."""
     definition = base.get(name)
-    assert isinstance(definition, _AlongDimension)
+    assert isinstance(definition, AlongDimension)
     try:
         runs = definition.runs(Attributes(attributes), n)
     except ProgramError:
