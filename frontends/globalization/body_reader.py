@@ -65,8 +65,6 @@ class Reader:
     def __init__(self, region: Region, write: GlobalWriter, given: Sequence[Local], outputs: Sequence[Needed]):
         self.mesh, self.region, self.write = write.mesh, region, write
         self.needed = needed(region, outputs)
-        #: How many collective-permutes were read.
-        self.exchanges = 0
         self._values: dict[int, Value] = dict(zip(region.inputs, given, strict=True))
         self._computed: dict[object, tuple[int, tuple[int, ...]]] = {}
 
@@ -131,7 +129,10 @@ class Reader:
         if any(op.attributes["interior_padding"]) or not padding.is_number:
             raise Unreadable("it pads between elements, or with what differs from place to place")
         low, high = op.attributes["edge_padding_low"], op.attributes["edge_padding_high"]
-        return padded(self.write.solid(value), padding.roots[0], low, high)
+        return self._around(value, padding.roots[0], low, high)
+
+    def _around(self, value: Local, fill: int, low: Sequence[int], high: Sequence[int]) -> Local:
+        return padded(self.write.filled_by(self.write.solid(value), fill), fill, low, high)
 
     def _updated(self, op: Op, base: Local, part: Local) -> Local:
         """The part that is set between what is left; padding, where one number is updated."""
@@ -144,7 +145,7 @@ class Reader:
             return placed(part, starts, shape)
         if base.is_number:
             high = [n - b for n, b in zip(base.shape, ends, strict=True)]
-            return padded(self.write.solid(part), base.roots[0], starts, high)
+            return self._around(part, base.roots[0], starts, high)
         if len(left) > 1:
             raise Unreadable("it sets a box of several dimensions")
         (d,) = left
@@ -155,8 +156,8 @@ class Reader:
         return self._joined((before, part, after), d, [v.shape[d] for v in (before, part, after)])
 
     def _permuted(self, op: Op, value: Local) -> Local:
-        self.exchanges += 1
         zero = self.write.scalar(0, self.region.types[op.results[0]].dtype)
+        value = self.write.filled_by(value, zero)
         return permuted(value, self._senders(op.attributes["source_target_pairs"], value), zero)
 
     def _senders(self, pairs: Sequence[Sequence[int]], value: Local) -> dict[tuple[str, ...], np.ndarray]:
@@ -211,11 +212,13 @@ class Reader:
         self, values: Sequence[Local], d: int, cut: Cut, combined: Callable[[list[np.ndarray]], np.ndarray],
     ) -> Local:
         """Values that differ along dimension d, whose indices there are combined."""
+        fill = next((v.fill for v in values if v.fill is not None and v.filled), None)
+        values = [v if fill is None else self.write.filled_by(v, fill) for v in values]
         found, count = gathered(values, d, self.write.length), self.mesh.count(cut.axes)
         index = [shifted(v.dims[d].among(cut.axes, count).index, by)
                  for v, by in zip(values, found.shifts, strict=True)]
         made = values[0].with_dim(d, Dim(found.along, combined(index), cut))
-        return replace(made, roots=found.roots, along=found.along, fill=found.fill)
+        return replace(made, roots=found.roots, along=found.along, fill=fill)
 
     def _selected(self, op: Op, predicate: Known, on_true: Local, on_false: Local) -> Local | Partial:
         """A choice by device, which is one of indices; other choices are computed."""
@@ -229,9 +232,11 @@ class Reader:
         if (rows != rows[:, :1]).any() or not cut_so:
             return self._general(op, self._local(predicate), on_true, on_false)
         d, hidden, own = cut_so[0], len(solid.hidden), solid.all_dims[cut_so[0]]
-        values = [as_fill(v if v.is_number else v.exposed, solid.exposed, d, own.size) for v in (on_true, on_false)]
         where = np.zeros(own.count, bool)
         where[self.mesh.index(own.axes)] = truth
+        values = [as_fill(v if v.is_number else v.exposed, solid.exposed, d, own.size) for v in (on_true, on_false)]
+        values = [v.with_dim(d, v.dims[d].among(own.axes, own.count).only(chosen))
+                  for v, chosen in zip(values, (where, ~where), strict=True)]
         made = self._pieces(values, d, own.cut, lambda index: np.where(where[:, None], *index))
         return replace(made, hidden=made.dims[:hidden], dims=made.dims[hidden:])
 
@@ -359,7 +364,6 @@ class Reader:
         if not goes_on.is_number:
             raise Unreadable("devices leave it at different times")
         regions = [finished(r.write.build(out)) for r, out in ((test, goes_on.roots), (reader, outputs))]
-        self.exchanges += reader.exchanges
         results = self.write.emit("while", [v.roots[0] for v in carried], op.attributes, tuple(regions))
         return [replace(v, roots=(root,)) for v, root in zip(given, results, strict=True)]
 

@@ -79,6 +79,22 @@ class GlobalWriter(RegionBuilder):
         """The value with one root."""
         return replace(value, roots=(self.concatenate(value.roots, value.along),), along=0)
 
+    def filled_by(self, value: Local, fill: int) -> Local:
+        """The value with this fill or none: another one is made a tensor."""
+        where = value.filled
+        if value.fill == fill or not where:
+            return replace(value, fill=value.fill if where else None)
+        if len(where) > 1 or value.hidden:
+            return self.aligned(value, value.cuts)
+        (d,) = where
+        dim, source = value.dims[d], value.dims[d].source
+        if source is None or len(value.roots) > 1 and value.along != source:
+            return self.aligned(value, value.cuts)
+        shape = self.type_of(value.roots[0]).shape
+        number = self.broadcast(_known(value.fill), (*shape[:source], 1, *shape[source + 1 :]))
+        index = np.where(dim.index == FILL, self.length(replace(value, along=source), source), dim.index)
+        return replace(value.with_dim(d, dim.at(index)), roots=(*value.roots, number), along=source, fill=None)
+
     def settled(self, value: Local) -> Local:
         """The value without hidden dimensions of which all devices hold the same element."""
         gone: dict[int | None, np.ndarray] = {

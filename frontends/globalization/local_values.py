@@ -55,6 +55,10 @@ class Dim:
         """The dimension with other indices."""
         return replace(self, index=index)
 
+    def only(self, devices: np.ndarray) -> Dim:
+        """The dimension of which nothing is needed on other devices."""
+        return self.at(np.where(devices[:, None], self.index, UNKNOWN))
+
     def among(self, axes: tuple[str, ...], count: int) -> Dim:
         """The dimension seen as one that is cut along these axes; Unreadable if it is cut along others."""
         if self.axes not in ((), axes):
@@ -106,6 +110,11 @@ class Local:
         return not self.hidden and all(d.source is None for d in self.dims)
 
     @property
+    def filled(self) -> set[int]:
+        """The dimensions that have fill, counted from the first hidden one."""
+        return {n for n, d in enumerate(self.all_dims) if (d.index == FILL).any()}
+
+    @property
     def exposed(self) -> Local:
         """The value with its hidden dimensions before the others."""
         return replace(self, dims=self.all_dims, hidden=())
@@ -139,11 +148,10 @@ def transposed(value: Local, permutation: Sequence[int]) -> Local:
 
 
 def padded(value: Local, fill: int, low: Sequence[int], high: Sequence[int]) -> Local:
-    """Fill put around the elements of each device, or elements cut off where a width is negative."""
-    if value.fill not in (None, fill):
-        raise Unreadable("it is filled with two different values")
-    if any(d.source is None for d, *widths in zip(value.dims, low, high, strict=True) if any(w > 0 for w in widths)):
-        raise Unreadable("a constant is padded")
+    """Fill put around the elements of each device, or elements cut off where a width is negative.
+
+    The value has a dimension in its roots for each of its own, and no other fill.
+    """
     dims = []
     for dim, a, b in zip(value.dims, low, high, strict=True):
         index = dim.index[:, max(0, -a) : dim.size - max(0, -b)]
@@ -202,9 +210,7 @@ def forgotten(value: Local, needed: Sequence[np.ndarray]) -> Local:
 
 def permuted(value: Local, sources: dict[tuple[str, ...], np.ndarray], zero: int) -> Local:
     """What devices receive: along each of the axes the one at position c what the one at ``sources[c]`` held, and zeros
-    where that is FILL."""
-    if value.fill not in (None, zero) and any((s == FILL).any() for s in sources.values()):
-        raise Unreadable("it is filled with two different values")
+    where that is FILL. The value has no other fill."""
     known = {d.axes for d in value.all_dims}
     if any((s == FILL).any() for axes, s in sources.items() if axes not in known):
         raise Unreadable("devices that hold the same receive it or zeros")
@@ -216,8 +222,8 @@ def permuted(value: Local, sources: dict[tuple[str, ...], np.ndarray], zero: int
         index = np.where((source == FILL)[:, None], FILL, dim.index[source])
         return dim.at(index)
 
-    found = replace(value, dims=tuple(map(moved, value.dims)), hidden=tuple(map(moved, value.hidden)))
-    return replace(found, fill=zero) if any((d.index == FILL).any() for d in found.all_dims) else found
+    dims, hidden = tuple(map(moved, value.dims)), tuple(map(moved, value.hidden))
+    return replace(value, dims=dims, hidden=hidden, fill=zero)
 
 
 class Pieces(NamedTuple):
@@ -227,7 +233,6 @@ class Pieces(NamedTuple):
     roots: tuple[int, ...]
     along: int
     shifts: tuple[int, ...]
-    fill: int | None
 
 
 def gathered(values: Sequence[Local], d: int, length: Callable[[Local, int], int]) -> Pieces:
@@ -236,9 +241,6 @@ def gathered(values: Sequence[Local], d: int, length: Callable[[Local, int], int
     length: of a value's roots along a dimension of theirs, all together.
     """
     first, along = values[0], values[0].dims[d].source
-    fills = {v.fill for v in values if v.fill is not None}
-    if len(fills) > 1:
-        raise Unreadable("its operands are filled with different values")
     if along is None or any(v.dims[d].source != along for v in values):
         raise Unreadable("its operands are constants, or of tensors in different orders")
     for value in values:
@@ -252,7 +254,7 @@ def gathered(values: Sequence[Local], d: int, length: Callable[[Local, int], int
     groups = {v.roots: length(v, along) for v in values}
     starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
     roots = tuple(root for group in groups for root in group)
-    return Pieces(roots, along, tuple(starts[v.roots] for v in values), next(iter(fills), None))
+    return Pieces(roots, along, tuple(starts[v.roots] for v in values))
 
 
 def alike(a: Dim, b: Dim) -> bool:
@@ -269,8 +271,8 @@ def as_fill(value: Local, like: Local, d: int, size: int) -> Local:
         return value
     if not value.roots:
         return like.with_dim(d, like.dims[d].at(np.full((like.dims[d].count, size), UNKNOWN)))
-    if like.fill not in (None, value.roots[0]) or like.dims[d].source is None:
-        raise Unreadable("two different numbers meet, or what differs along no dimension")
+    if like.dims[d].source is None or like.fill != value.roots[0] and like.filled - {d + len(like.hidden)}:
+        raise Unreadable("a number meets what is filled with another one, or differs along no dimension")
     filled = like.dims[d].at(np.full((like.dims[d].count, size), FILL))
     return replace(like.with_dim(d, filled), fill=value.roots[0])
 

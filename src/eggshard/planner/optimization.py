@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
 #: Why a plan may be its baseline without any failure.
 NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
-#: So many times the memory of per-device code as it is written a plan of it takes at most.
-MOST_MEMORY = 2.0
+#: What a plan of per-device code may take of memory: so many times as much as the code as it is written, or so many
+#: bytes more.
+MOST_MEMORY, LITTLE_MEMORY = 2.0, 2**24
 #: What a plan notes whose program was read so.
 AS_GLOBAL = "manual computations are planned as the global ops that they are"
 #: Reasons that say of a search which did all that it was to do.
@@ -143,9 +144,9 @@ def _cheaper_as_global(
         return plan
     except (Interrupted, KeyboardInterrupt):
         raise Interrupted(plan) from None
-    if found.search.fallback or found.cost.total >= plan.cost.total or not fits(
-        found, int(MOST_MEMORY * memory_of(plan).peak)
-    ):
+    written = memory_of(plan).peak
+    within = fits(found, max(int(MOST_MEMORY * written), written + LITTLE_MEMORY))
+    if found.search.fallback or found.cost.total >= plan.cost.total or not within:
         return plan
     seconds = {stage: plan.search.seconds.get(stage, 0.0) + found.search.seconds.get(stage, 0.0)
                for stage in {**plan.search.seconds, **found.search.seconds}}
