@@ -6,7 +6,7 @@ all by turns on the same arguments. The right result is that of the unsharded pr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,13 @@ from bench import peers
 from bench.peers import kib, short
 from bench.programs import BenchProgram
 from bench.programs.users import PROGRAMS
-from bench.run import interleaved
+from bench.run import interleaved, placed_inputs
 from eggshard.costmodel import CostModel
 from eggshard.hlo.collectives import count_collectives
 
 #: What may be computed more than by XLA.
 FLOPS = 1.05
+XLA = "XLA"
 WAYS = ("shardy", "global", "optimize")
 #: Seconds for which the programs of one row run by turns.
 SPENT = 3.0
@@ -35,13 +36,39 @@ SPENT = 3.0
 @dataclass
 class Way:
     """What a way makes of a program: bytes of the busiest device, flops, collectives, the compiled program on its
-    arguments; or why it is nothing."""
+    arguments; or why it is nothing, or not as planned."""
 
     wire: float | None = None
     flops: float | None = None
     collectives: dict[str, int] = field(default_factory=dict)
     failure: str = ""
     call: Callable[[], Any] | None = None
+
+
+@dataclass
+class Measured:
+    """A program as XLA compiles it and by other ways; seconds are of ways that run."""
+
+    theirs: peers.PeerResult
+    ways: dict[str, Way]
+    seconds: dict[str, float]
+
+    def slower(self, way: str) -> float | None:
+        """A way's seconds over XLA's."""
+        known = way in self.seconds and XLA in self.seconds
+        return self.seconds[way] / self.seconds[XLA] if known else None
+
+    def more_bytes(self, way: str) -> bool:
+        """Whether a way sends more than XLA."""
+        return self._excess(way) > 0.5
+
+    def fewer_bytes(self, way: str) -> bool:
+        """Whether a way sends less than XLA."""
+        return self._excess(way) < -0.5
+
+    def _excess(self, way: str) -> float:
+        sent, theirs = self.ways[way].wire, self.theirs.wire_bytes
+        return sent - theirs if sent is not None and theirs is not None else 0.0
 
 
 def run(console: Console, only: str = "", model: str = "") -> bool:
@@ -65,49 +92,51 @@ def run(console: Console, only: str = "", model: str = "") -> bool:
     return good
 
 
-def _row(program: BenchProgram, model: CostModel | None) -> tuple[list[str], list[str]]:
+def measured(program: BenchProgram, ways: Sequence[str], model: CostModel | None = None, seed: int = 0) -> Measured:
+    """Compile a program by XLA and by ``ways``, and run all by turns on inputs drawn by the seed."""
     theirs = peers.xla(program)
     lowered = program.lower()
-    compiled = lowered.compile()
-    arrays = program.inputs(0)
-    wanted = jax.tree.leaves(jax.jit(program.function)(*arrays))
-    ways = {way: _way(way, lowered, model, arrays, wanted) for way in WAYS}
-    failures = [f"{way}: {found.failure}" for way, found in ways.items() if found.failure]
-    cells = [program.name, kib(theirs.wire_bytes)]
-    given = _placed(compiled, arrays)
-    calls = {"XLA": lambda: compiled(*given), **{way: found.call for way, found in ways.items() if found.call}}
+    wanted = jax.tree.leaves(jax.jit(program.function)(*program.inputs(seed)))
+    given = placed_inputs(program, seed)
+    found = {way: _way(way, lowered, model, given, wanted) for way in (XLA, *ways)}
+    calls = {way: made.call for way, made in found.items() if made.call}
     seconds = dict(zip(calls, map(min, interleaved([*calls.values()], SPENT)), strict=True))
-    for way, found in ways.items():
-        ratio = found.flops / theirs.flops if found.flops and theirs.flops else None
-        slower = f"{seconds[way] / seconds['XLA']:.2f}" if way in seconds else "-"
-        cells += [kib(found.wire), "-" if ratio is None else f"{ratio:.2f}", slower]
-        if way != "shardy" and found.wire is not None and theirs.wire_bytes is not None:
-            failures += [f"{way}: more bytes than XLA"] if found.wire > theirs.wire_bytes + 0.5 else []
+    return Measured(theirs, found, seconds)
+
+
+def _row(program: BenchProgram, model: CostModel | None) -> tuple[list[str], list[str]]:
+    found = measured(program, WAYS, model)
+    failures = [f"{way}: {found.ways[way].failure}" for way in WAYS if found.ways[way].failure]
+    cells = [program.name, kib(found.theirs.wire_bytes)]
+    for way in WAYS:
+        made, slower = found.ways[way], found.slower(way)
+        ratio = made.flops / found.theirs.flops if made.flops and found.theirs.flops else None
+        cells += [kib(made.wire), "-" if ratio is None else f"{ratio:.2f}", "-" if slower is None else f"{slower:.2f}"]
+        if way != "shardy":
+            failures += [f"{way}: more bytes than XLA"] if found.more_bytes(way) else []
             failures += [f"{way}: more flops than XLA"] if ratio is not None and ratio > FLOPS else []
-    counted = theirs.count.by_kind if theirs.count is not None else {}
-    return [*cells, short(counted), short(ways["global"].collectives)], failures
+    counted = found.theirs.count.by_kind if found.theirs.count is not None else {}
+    return [*cells, short(counted), short(found.ways["global"].collectives)], failures
 
 
-def _way(way: str, lowered: Any, model: CostModel | None, arrays: Any, wanted: Any) -> Way:
+def _way(way: str, lowered: Any, model: CostModel | None, given: Sequence[Any], wanted: Sequence[Any]) -> Way:
+    failures = []
     try:
-        if way == "optimize":
-            function = eggshard.optimize(lowered, cost_model=model).to_jax()
+        if way == XLA:
+            compiled = lowered.compile()
         else:
-            chosen = {"cost_model": model} if way == "global" else {}
-            function = eggshard.partition(lowered, mode=way, **chosen).to_jax()
-        given = _placed(lowered.compile(), arrays)
-        compiled = jax.jit(function).lower(*given).compile()
-    except eggshard.EggshardError as error:
+            if way == "optimize":
+                plan = eggshard.optimize(lowered, cost_model=model)
+                failures += [f"fell back: {plan.search.fallback}"] if plan.search.fallback else []
+            else:
+                plan = eggshard.partition(lowered, mode=way, **({"cost_model": model} if way == "global" else {}))
+            compiled = jax.jit(plan.to_jax()).lower(*given).compile()
+        count = count_collectives(compiled.as_text())
+    except (eggshard.EggshardError, jax.errors.JaxRuntimeError) as error:
         return Way(failure=str(error))
-    count = count_collectives(compiled.as_text())
     analysis = compiled.cost_analysis()
     made = jax.tree.leaves(compiled(*given))
-    right = all(np.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in zip(made, wanted, strict=True))
+    right = all(np.allclose(a, b, 1e-3, 1e-3 * np.abs(b).max(initial=0)) for a, b in zip(made, wanted, strict=True))
     flops = (analysis[0] if isinstance(analysis, list) else analysis or {}).get("flops")
-    failure = "" if right else "wrong results"
-    return Way(count.wire_bytes, flops, count.by_kind, failure, lambda: compiled(*given))
-
-
-def _placed(compiled: Any, arrays: Any) -> list[Any]:
-    shardings = jax.tree.leaves(compiled.input_shardings[0])
-    return [jax.device_put(array, sharding) for array, sharding in zip(arrays, shardings, strict=True)]
+    failures += [] if right else ["wrong results"]
+    return Way(count.wire_bytes, flops, count.by_kind, "; ".join(failures), lambda: compiled(*given))

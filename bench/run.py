@@ -47,8 +47,8 @@ def interleaved(functions: Sequence[Callable[[], Any]], spent: float = _SPENT) -
     return times
 
 
-def placed_inputs(program: BenchProgram) -> list[Any]:
-    """The arguments on the program's devices."""
+def placed_inputs(program: BenchProgram, seed: int = 0) -> list[Any]:
+    """The arguments drawn by a seed, on the program's devices."""
     import jax
     from jax.sharding import NamedSharding
 
@@ -56,7 +56,7 @@ def placed_inputs(program: BenchProgram) -> list[Any]:
 
     return [
         jax.device_put(array, NamedSharding(program.mesh, spec(argument.sharding or "")))
-        for array, argument in zip(program.inputs(), program.arguments, strict=True)
+        for array, argument in zip(program.inputs(seed), program.arguments, strict=True)
     ]
 
 

@@ -22,7 +22,8 @@ def test_a_row_has_bytes_and_flops_of_all_ways() -> None:
 
 
 def test_more_bytes_more_flops_and_wrong_results_are_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {"shardy": Way(1e9, 1.0), "global": Way(1e9, 1e12), "optimize": Way(0.0, 1.0, failure="wrong results")}
+    found = {"shardy": Way(1e9, 1.0), "global": Way(1e9, 1e12), "optimize": Way(0.0, 1.0, failure="wrong results"),
+             "XLA": Way()}
     monkeypatch.setattr(partition, "_way", lambda way, *rest: found[way])
     good, shown = printed("largest of shards")
     shown = " ".join(shown.split())
