@@ -36,12 +36,13 @@ SPENT = 3.0
 @dataclass
 class Way:
     """What a way makes of a program: bytes of the busiest device, flops, collectives, the compiled program on its
-    arguments; or why it is nothing, or not as planned."""
+    arguments; why it is nothing or wrong; and why a plan is the baseline's."""
 
     wire: float | None = None
     flops: float | None = None
     collectives: dict[str, int] = field(default_factory=dict)
     failure: str = ""
+    fallback: str = ""
     call: Callable[[], Any] | None = None
 
 
@@ -120,14 +121,14 @@ def _row(program: BenchProgram, model: CostModel | None) -> tuple[list[str], lis
 
 
 def _way(way: str, lowered: Any, model: CostModel | None, given: Sequence[Any], wanted: Sequence[Any]) -> Way:
-    failures = []
+    fallback = ""
     try:
         if way == XLA:
             compiled = lowered.compile()
         else:
             if way == "optimize":
                 plan = eggshard.optimize(lowered, cost_model=model)
-                failures += [f"fell back: {plan.search.fallback}"] if plan.search.fallback else []
+                fallback = plan.search.fallback
             else:
                 plan = eggshard.partition(lowered, mode=way, **({"cost_model": model} if way == "global" else {}))
             compiled = jax.jit(plan.to_jax()).lower(*given).compile()
@@ -138,5 +139,5 @@ def _way(way: str, lowered: Any, model: CostModel | None, given: Sequence[Any], 
     made = jax.tree.leaves(compiled(*given))
     right = all(np.allclose(a, b, 1e-3, 1e-3 * np.abs(b).max(initial=0)) for a, b in zip(made, wanted, strict=True))
     flops = (analysis[0] if isinstance(analysis, list) else analysis or {}).get("flops")
-    failures += [] if right else ["wrong results"]
-    return Way(count.wire_bytes, flops, count.by_kind, "; ".join(failures), lambda: compiled(*given))
+    failure = "" if right else "wrong results"
+    return Way(count.wire_bytes, flops, count.by_kind, failure, fallback, lambda: compiled(*given))

@@ -59,7 +59,9 @@ def run(console: Console, only: str = "", seed: int = 0, model: str = "") -> boo
 
 def _failures(found: Measured) -> list[str]:
     ours = found.ways[OURS]
-    return [*([ours.failure] if ours.failure else []), *(["more bytes than XLA"] if found.more_bytes(OURS) else [])]
+    fell = f"fell back: {ours.fallback}" if ours.fallback else ""
+    more = "more bytes than XLA" if found.more_bytes(OURS) else ""
+    return [failure for failure in (ours.failure, fell, more) if failure]
 
 
 def _cells(program: BenchProgram, found: Measured) -> list[str]:
