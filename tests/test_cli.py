@@ -39,6 +39,14 @@ def test_partition_writes_the_program_of_a_device(program: Path, tmp_path: Path)
     assert printed.exit_code == 0 and "tensor<16x16xf32>" in printed.output
 
 
+def test_explain_propagation_prints_tables_or_writes_a_page(program: Path, tmp_path: Path) -> None:
+    printed = CliRunner().invoke(app, ["explain-propagation", "-"], input=MODULE)
+    assert printed.exit_code == 0 and "decided by" in printed.output, printed.output
+    page = tmp_path / "propagation.html"
+    written = CliRunner().invoke(app, ["explain-propagation", str(program), "-o", str(page)])
+    assert written.exit_code == 0 and written.output == f"{page}\n" and "<!doctype html>" in page.read_text()
+
+
 def test_optimize_prints_the_plan_and_writes_files(program: Path, tmp_path: Path) -> None:
     lowered, saved = tmp_path / "out.mlir", tmp_path / "plan.json"
     options = ["--cost-model", "wire-bytes", "-o", str(lowered), "--json", str(saved), "--verify"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from eggshard.program.mesh import Mesh as Mesh
     from eggshard.program.program import Program as Program
     from eggshard.program.sharding import Sharding as Sharding
-    from eggshard.shardy.explanation import explain_propagation as explain_propagation
+    from eggshard.report.propagation import explain_propagation as explain_propagation
     from eggshard.shardy.partitioning import partition as partition
 
 #: Names that are imported when first asked for, so that ``import eggshard`` stays fast.
@@ -41,7 +41,7 @@ _LAZY = {
     "pareto": "eggshard.planning",
     "equivalent": "eggshard.planning",
     "partition": "eggshard.shardy.partitioning",
-    "explain_propagation": "eggshard.shardy.explanation",
+    "explain_propagation": "eggshard.report.propagation",
     "jit": "eggshard.jitting",
     "load": "eggshard.frontends",
     "Mesh": "eggshard.program.mesh",

@@ -338,9 +338,9 @@ class Plan(PlanRecord):
 
         comparison: of `compare_with_xla`, to be shown with the rest. Returns the path.
         """
-        from eggshard.report.page_file import write_page
+        from eggshard.report.page_file import page, write_page
 
-        return write_page(self, path, comparison)
+        return write_page(page(self, comparison), path)
 
     def _repr_html_(self) -> str:
         from eggshard.report.notebook import plan_html

@@ -238,6 +238,18 @@ def partition(
 
 
 @app.command()
+def explain_propagation(
+    program: Source,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it as one HTML page here.")] = None,
+) -> None:
+    """Say who decided the sharding of every value, which decisions conflict, and which reshards follow."""
+    import eggshard
+
+    explained = eggshard.explain_propagation(text_of(program) if program == _STDIN else program)
+    typer.echo(f"{explained.report(output)}" if output else str(explained))
+
+
+@app.command()
 def shardy(
     program: Annotated[str, typer.Argument(help="A StableHLO module with Shardy annotations, or - for stdin.")] = "",
     passes: Annotated[str, typer.Option("--pass", help="Passes, e.g. close-shardings,insert-explicit-reshards.")] = "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import eggshard
 from eggshard.api import Plan
@@ -16,6 +16,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.placement import place
 from eggshard.program.program import Program
 from eggshard.program.types import TensorType
+from eggshard.report.propagation import Propagation
 from eggshard.steps.held import Held
 from eggshard.steps.steps import Local, Step, StepPlan
 
@@ -49,6 +50,28 @@ func.func @chain(%a: tensor<256x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [
   return %1 : tensor<256x64xf32>
 }
 """
+
+
+@cache
+def propagation() -> Propagation:
+    """A network of which a weight is sharded along the axis of the batch, and the result not as a constraint is."""
+    import jax
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+    def sharded(*axes: str | None) -> NamedSharding:
+        return NamedSharding(mesh, PartitionSpec(*axes))
+
+    def network(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+        hidden = jax.nn.relu(x @ w)
+        hidden = jax.lax.with_sharding_constraint(hidden, sharded("data", "model"))
+        return hidden @ v
+
+    shapes = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((512, 256), (256, 1024), (1024, 256))]
+    placed = jax.jit(network, in_shardings=(sharded("data"), sharded(None, "data"), sharded("model")),
+                     out_shardings=sharded(None, "data"))
+    return cast(Propagation, eggshard.explain_propagation(placed.lower(*shapes)))
 
 
 @cache

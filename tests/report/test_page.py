@@ -7,10 +7,11 @@ import json
 import re
 import zlib
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.samples import chain, long_plan, mlp
+from tests.report.samples import chain, long_plan, mlp, propagation
 
 import eggshard
 from eggshard.api import Plan
@@ -44,14 +45,15 @@ def test_a_page_asks_for_nothing() -> None:
     assert "default-src 'none'" in text
     assert not re.search(r"<link|<img|<iframe|@import|url\(", outside)
     assert not re.search(r"\bsrc=", outside) and "sourceMappingURL" not in text
-    ours = "".join((files("eggshard.report") / "page" / name).read_text() for name in SCRIPTS if "vendor" not in name)
+    names = {name for scripts in SCRIPTS.values() for name in scripts if "vendor" not in name}
+    ours = "".join((files("eggshard.report") / "page" / name).read_text() for name in names)
     assert not re.search(r"fetch\(|XMLHttpRequest|importScripts|https?://", ours)
     assert "{{" not in outside
 
 
 def test_licences_are_in_the_package_and_in_the_page() -> None:
     notice = (files("eggshard.report") / "page" / "NOTICE.txt").read_text()
-    for name in SCRIPTS:
+    for name in SCRIPTS["plan"]:
         assert name in notice or not name.startswith("vendor")
     assert "Mike Bostock" in notice and "Chris Pettitt" in notice
     assert "Permission is hereby granted" in page(mlp())
@@ -114,6 +116,24 @@ def test_a_plan_without_steps_has_a_page() -> None:
                     held=plan.device_program.held[:3])
     text = page(Plan(plan.program, empty, plan.input_placements, plan.output_placements, plan.cost_model))
     assert data_in(text)["steps"]["what"] == []
+
+
+def test_a_propagation_has_a_page(tmp_path: Path) -> None:
+    explained = propagation()
+    text = explained.report(tmp_path / "propagation.html").read_text()
+    data = data_in(text)
+    assert [row["sharding"] for row in data["values"]] == [row.sharding for row in explained.values]
+    assert [row["kept"] for row in data["conflicts"]] == [
+        {axis: list(names) for axis, names in row.kept.items()} for row in explained.conflicts]
+    assert [row["bytes"] for row in data["moved"]] == [row.bytes for row in explained.moved]
+    assert "default-src 'none'" in text and len(text) < 100_000, "it carries no library that it does not use"
+    assert "{{" not in re.sub(r"<script>.*?</script>", "", text, flags=re.S)
+
+
+def test_a_notebook_shows_a_propagation_as_tables() -> None:
+    shown = propagation()._repr_html_()
+    assert shown.count("<table>") == 3 and '<th scope="col">decided by</th>' in shown
+    assert "data: argument 1 (w)" in shown
 
 
 @pytest.mark.parametrize("known", [True, False])

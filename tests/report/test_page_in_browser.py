@@ -27,7 +27,6 @@ if CHROMIUM is None:
 SCREENSHOTS = os.environ.get("EGGSHARD_SCREENSHOTS", "")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
-#: Called with a plan, and with the view to begin with.
 VIEWS = ("Overview", "Graph", "Timeline", "Steps", "Collectives", "Choices", "Compare", "Search")
 Open = Callable[..., Any]
 
@@ -41,13 +40,12 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens a plan's report; errors of scripts, and requests for anything but the file, fail the test."""
+def watched(browser: Any) -> Iterator[Open]:
+    """Opens a file; errors of scripts, and requests for anything but the file, fail the test."""
     wrong: list[str] = []
     pages = []
 
-    def open_(plan: Plan, view: str = "graph", compared: bool = False) -> Any:
-        path = plan.report(tmp_path / "plan.html", plan.compare_with_xla() if compared else None)
+    def open_(path: Path) -> Any:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         pages.append(page)
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
@@ -55,8 +53,6 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
         page.on("request", lambda asked: None if asked.url.startswith(("file:", "data:")) else wrong.append(asked.url))
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready]", timeout=30_000)
-        assert shown(page) == "Overview"
-        page.evaluate(f"E.show('{view}')")
         return page
 
     yield open_
@@ -65,9 +61,22 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     assert not wrong
 
 
+@pytest.fixture
+def opened(watched: Open, tmp_path: Path) -> Open:
+    """Opens a plan's report."""
+
+    def open_(plan: Plan, view: str = "graph", compared: bool = False) -> Any:
+        page = watched(plan.report(tmp_path / "plan.html", plan.compare_with_xla() if compared else None))
+        assert shown(page) == "Overview"
+        page.evaluate(f"E.show('{view}')")
+        return page
+
+    return open_
+
+
 def shot(page: Any, name: str, tmp_path: Path) -> None:
     """A screenshot that shows something."""
-    path = tmp_path / f"report-{name}.png"
+    path = tmp_path / f"{name}.png"
     page.screenshot(path=path)
     assert path.stat().st_size > 10_000
     if SCREENSHOTS and (Path(SCREENSHOTS) / path.name).exists():
@@ -96,7 +105,7 @@ def test_a_report_explains_its_steps(opened: Open, tmp_path: Path) -> None:
     assert "step 3 \u00b7 all-reduce over y" in details and "the cheapest of" in details
     assert "reshard by way of" in details and "one of these prices has to move" in details
     assert "4 different parts" in details
-    shot(page, "graph", tmp_path)
+    shot(page, "report-graph", tmp_path)
 
 
 def test_devices_hold_what_the_placement_says(opened: Open) -> None:
@@ -145,7 +154,7 @@ def test_every_view_is_reached_by_a_key(opened: Open, tmp_path: Path) -> None:
         assert shown(page) == name and focused(page) == f"tab-{name.lower()}"
         assert page.locator(f"#panel-{name.lower()}").is_visible()
         page.wait_for_timeout(100)
-        shot(page, name.lower() + ("-view" if name == "Graph" else ""), tmp_path)
+        shot(page, "report-" + name.lower() + ("-view" if name == "Graph" else ""), tmp_path)
     page.keyboard.press("ArrowRight")
     assert shown(page) == "Overview"
     page.keyboard.press("End")
@@ -171,7 +180,7 @@ def test_keys_of_the_page(opened: Open, tmp_path: Path) -> None:
     page.keyboard.press("c")
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    shot(page, "dark", tmp_path)
+    shot(page, "report-dark", tmp_path)
     page.keyboard.press("?")
     assert page.locator("#help").is_visible() and "Chris Pettitt" in page.text_content("#help")
     page.keyboard.press("Escape")
@@ -288,7 +297,7 @@ def test_xla_is_beside_the_plan_step_by_step(opened: Open, tmp_path: Path) -> No
     assert ours.locator("h4").inner_text() == "The plan" and theirs.locator("h4").inner_text() == "XLA"
     assert ours.locator("tbody tr").count() == sum(plan.collectives.values()) > 0
     assert "all-" in theirs.inner_text()
-    shot(page, "xla", tmp_path)
+    shot(page, "report-xla", tmp_path)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -352,7 +361,7 @@ def test_a_plan_of_8000_steps_is_drawn_by_parts(opened: Open, tmp_path: Path) ->
     page.locator("#graph .fold").first.focus()
     page.keyboard.press("Enter")
     assert nodes.count() == before
-    shot(page, "long", tmp_path)
+    shot(page, "report-long", tmp_path)
 
 
 def test_a_narrow_window_shows_one_after_the_other(opened: Open) -> None:
@@ -394,7 +403,7 @@ def test_steps_in_loops_are_reached_by_keys(opened: Open, tmp_path: Path) -> Non
     assert address(page) == f"{number}.condition.0"
     page.keyboard.press("5")
     assert "reduce-scatter" in page.inner_text("#panel-collectives")
-    shot(page, "loops", tmp_path)
+    shot(page, "report-loops", tmp_path)
 
 
 def test_times_in_loops_are_within_them(opened: Open, tmp_path: Path) -> None:
@@ -419,7 +428,7 @@ def test_times_in_loops_are_within_them(opened: Open, tmp_path: Path) -> None:
         page.keyboard.press("ArrowRight")
         seen.append(selected(page))
     assert seen == list(range(len(steps["parent"])))
-    shot(page, "timeline-of-loops", tmp_path)
+    shot(page, "report-timeline-of-loops", tmp_path)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""Reports of plans for people.
+"""Reports of plans, and of propagation, for people.
 
-In: plans. Out: tables for terminals (`tables`), explanations of single steps (`explanation`), differences of two plans,
-graphs, notebook cells, and one HTML page that needs no network (`page_file`).
+In: plans, and what `shardy.explanation` reads off a propagated module. Out: tables for terminals (`tables`),
+explanations of single steps (`explanation`), differences of two plans, graphs, notebook cells, and HTML pages that need
+no network (`page_file`).
 
 Figures are computed below; here they are only shown.
 """

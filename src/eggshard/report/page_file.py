@@ -1,4 +1,4 @@
-"""The report page: one self-contained HTML file made of the files in ``page/`` and a plan's data.
+"""Report pages: each is one self-contained HTML file made of the files in ``page/`` and the data of what it shows.
 
 Templates and scripts are real files; here they are put into one another. The data are JSON, compressed (the browser's
 `DecompressionStream` reads them), so that a plan of thousands of steps stays a page of one or two megabytes. A content
@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eggshard.planner.progress import Bar
 from eggshard.planner.request import collector_paused
@@ -23,34 +24,46 @@ if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
     from eggshard.plan.record import PlanRecord
 
-#: The scripts in the order in which they run.
-SCRIPTS = (
-    "vendor/d3.min.js", "vendor/dagre.min.js", "data.js", "widgets.js", "placements.js", "details.js", "parts.js",
-    "overview.js", "graph.js", "graph_keys.js", "timeline.js", "steps.js", "tables.js", "main.js",
-)
+#: Of each kind of page the scripts in the order in which they run.
+SCRIPTS = {
+    "plan": (
+        "vendor/d3.min.js", "vendor/dagre.min.js", "frame.js", "data.js", "widgets.js", "placements.js", "details.js",
+        "parts.js", "overview.js", "graph.js", "graph_keys.js", "timeline.js", "steps.js", "tables.js", "main.js",
+    ),
+    "propagation": ("frame.js", "widgets.js", "propagation.js"),
+}
 
 
 def page(plan: PlanRecord, comparison: Comparison | None = None) -> str:
     """The text of a plan's page."""
+    with collector_paused():
+        shown = PageData(plan, comparison)  # weighs alternatives, which has a bar of its own
+        with Bar(stages=("writing the page",), title="report"):
+            return page_of("plan", f"eggshard plan of {plan.program.name}", shown.values())
+
+
+def page_of(kind: str, title: str, values: Mapping[str, Any]) -> str:
+    """The text of a page of one of the kinds in `SCRIPTS`, with the data that its scripts show."""
     room = files("eggshard.report") / "page"
 
     def read(name: str) -> str:
         return (room / name).read_text(encoding="utf-8")
 
-    with collector_paused():
-        shown = PageData(plan, comparison)  # weighs alternatives, which has a bar of its own
-        with Bar(stages=("writing the page",), title="report"):
-            data = json.dumps(shown.values(), separators=(",", ":"), allow_nan=False)
-    scripts = "\n".join(f"<script>{_script(read(name))}</script>" for name in SCRIPTS)
+    data = json.dumps(values, separators=(",", ":"), allow_nan=False)
     filled = {
-        "title": escape(f"eggshard plan of {plan.program.name}"),
+        "title": escape(title),
         "notice": escape(read("NOTICE.txt")),
         "style": read("page.css"),
         "data": base64.b64encode(zlib.compress(data.encode())).decode(),
-        "scripts": scripts,
+        "scripts": "\n".join(f"<script>{_script(read(name))}</script>" for name in SCRIPTS[kind]),
     }
-    parts = read("page.html").split("{{")
-    return parts[0] + "".join(filled[name] + rest for name, rest in (part.split("}}", 1) for part in parts[1:]))
+
+    def put_in(text: str) -> str:
+        first, *parts = text.split("{{")
+        return first + "".join(filled[name] + rest for name, rest in (part.split("}}", 1) for part in parts))
+
+    filled["body"] = put_in(read(f"{kind}.html"))
+    return put_in(read("frame.html"))
 
 
 def _script(text: str) -> str:
@@ -59,8 +72,8 @@ def _script(text: str) -> str:
     return "\n".join(lines).replace("</script", "<\\/script")
 
 
-def write_page(plan: PlanRecord, path: str | Path, comparison: Comparison | None = None) -> Path:
-    """Write the page and return its path."""
+def write_page(text: str, path: str | Path) -> Path:
+    """Write a page and return its path."""
     path = Path(path)
-    path.write_text(page(plan, comparison), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path

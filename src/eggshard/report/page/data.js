@@ -1,15 +1,5 @@
 "use strict";
-// The plan's data: read once, with accessors that put texts back.
-const E = { data: null, listeners: {}, state: { step: -1, tab: "overview" } };
-
-E.load = async function () {
-  const coded = document.getElementById("data").textContent;
-  const bytes = Uint8Array.from(atob(coded), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  E.data = JSON.parse(await new Response(stream).text());
-  E.prepare(E.data);
-};
-
+// The plan's data: accessors that put texts back.
 E.prepare = function (d) {
   const s = d.steps;
   E.count = s.what.length;
@@ -145,8 +135,6 @@ E.nameOf = function (d) {
   return [v < 0 ? "" : E.name(v), inside ? "in " + E.address(i).replace(/\.\d+$/, "") : ""].join(" ").trim();
 };
 
-E.on = (event, f) => (E.listeners[event] ||= []).push(f);
-E.emit = (event, ...values) => (E.listeners[event] || []).forEach((f) => f(...values));
 E.select = function (i, source) {
   if (i < 0 || i >= E.count) return;
   E.state.step = i;

@@ -28,25 +28,6 @@ E.views = [
   ["compare", "Compare", E.compare],
   ["search", "Search", E.found],
 ];
-E.made = {};
-
-E.show = function (name, focus) {
-  E.state.tab = name;
-  for (const [key, , make] of E.views) {
-    const tab = document.getElementById("tab-" + key),
-      panel = document.getElementById("panel-" + key),
-      on = key === name;
-    tab.setAttribute("aria-selected", String(on));
-    tab.tabIndex = on ? 0 : -1;
-    panel.hidden = !on;
-    if (on && !E.made[key]) {
-      E.made[key] = true;
-      make(panel);
-    }
-    if (on && focus) tab.focus();
-  }
-};
-
 E.first = function (from, by) {
   for (let i = from; i >= 0 && i < E.count; i += by) if (E.mask[i]) return i;
   return -1;
@@ -64,18 +45,8 @@ E.move = function (by) {
   if (to >= 0) E.select(to, "keys");
 };
 
-E.search = function (text) {
-  document.getElementById("search").value = text;
-  E.filter();
-};
-
 E.filter = function () {
-  const words = (
-    document
-      .getElementById("search")
-      .value.toLowerCase()
-      .match(/"[^"]*"|\S+/g) || []
-  ).map((w) => w.replace(/"/g, ""));
+  const words = E.words();
   const kinds = new Set([...document.querySelectorAll("#kinds button[aria-pressed=true]")].map((b) => b.dataset.kind));
   const placement = document.getElementById("placement").value,
     group = document.getElementById("group").value;
@@ -121,13 +92,7 @@ E.header = function () {
     ["memory", E.size(t.peak), ""],
     ["gap", d.search.bound ? `${(100 * d.search.gap).toFixed(2)} %` : "no bound", ""],
   ];
-  document
-    .getElementById("totals")
-    .append(
-      ...figures.map(([name, value, more]) =>
-        E.el("div", {}, E.el("dt", {}, name), E.el("dd", {}, value, E.el("small", {}, more))),
-      ),
-    );
+  E.totals(figures);
   if (d.search.fallback) {
     const p = document.getElementById("fallback");
     p.hidden = false;
@@ -164,30 +129,16 @@ E.controls = function () {
     .append(...E.placements.slice(0, 200).map(([text, n]) => E.el("option", { value: text }, `${text} \u00b7 ${n}`)));
   document.getElementById("group").append(...E.data.groups.map(([name], g) => E.el("option", { value: g }, name)));
   document.getElementById("group").parentNode.hidden = E.data.groups.length < 2;
-  let waiting;
-  document.getElementById("search").addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(E.filter, 80);
-  });
   for (const id of ["placement", "group"]) document.getElementById(id).addEventListener("change", E.filter);
-  const form = document.getElementById("filters");
-  form.addEventListener("submit", (e) => {
-    e.preventDefault();
-    E.filter();
+  E.searching(() => {
     const i = E.first(0, 1);
     if (i >= 0) E.select(i, "search");
   });
-  form.addEventListener("reset", () => {
-    document.querySelectorAll("#kinds button").forEach((b) => b.setAttribute("aria-pressed", "false"));
-    setTimeout(E.filter);
-  });
-};
-
-E.theme = function (dark) {
-  document.documentElement.dataset.theme = dark ? "dark" : "light";
-  const button = document.getElementById("theme");
-  button.setAttribute("aria-pressed", String(dark));
-  E.emit("theme");
+  document
+    .getElementById("filters")
+    .addEventListener("reset", () =>
+      document.querySelectorAll("#kinds button").forEach((b) => b.setAttribute("aria-pressed", "false")),
+    );
 };
 
 E.keys = [
@@ -204,18 +155,8 @@ E.keys = [
   ["steps: Up, Down, Page Up, Page Down, Home, End", "through the rows"],
 ];
 
-E.help = function () {
-  const help = document.getElementById("help");
-  help.replaceChildren(
-    E.el("h2", { id: "help-title" }, "Keys"),
-    E.table(
-      "",
-      [
-        ["key", (r) => E.el("kbd", {}, r[0])],
-        ["does", (r) => r[1]],
-      ],
-      E.keys,
-    ),
+E.explanations = function () {
+  return [
     E.el("h3", {}, "Searching"),
     E.el(
       "p",
@@ -252,60 +193,21 @@ E.help = function () {
       E.el("summary", {}, "Libraries in this page, and their licences"),
       E.el("pre", { tabindex: "0" }, document.getElementById("notice").textContent),
     ),
-    E.el("p", {}, E.el("button", { type: "button", onclick: () => help.close() }, "Close")),
-  );
-  help.showModal();
+  ];
 };
 
-E.key = function (e) {
-  const typing = e.target.matches("input, select, textarea") || document.getElementById("help").open;
-  if (e.key === "Escape" && e.target.id === "search") {
-    E.search(""); // browsers empty the field
-    e.target.blur();
-    return;
-  }
-  if (typing || e.ctrlKey || e.metaKey || e.altKey) return;
-  const view = E.views[+e.key - 1];
-  if (e.key === "/") document.getElementById("search").focus();
-  else if (view) E.show(view[0], true);
-  else if (e.key === "j") E.move(1);
-  else if (e.key === "k") E.move(-1);
-  else if (e.key === "d") document.getElementById("details").focus();
-  else if (e.key === "t") E.theme(document.documentElement.dataset.theme !== "dark");
-  else if (e.key === "c") document.getElementById("reset").click();
-  else if (e.key === "?") E.help();
-  else return;
-  e.preventDefault();
-};
+Object.assign(E.actions, {
+  j: () => E.move(1),
+  k: () => E.move(-1),
+  d: () => document.getElementById("details").focus(),
+});
 
 E.start = async function () {
-  E.theme(matchMedia("(prefers-color-scheme: dark)").matches);
-  await E.load();
+  await E.open();
+  E.prepare(E.data);
   E.prepareColours();
   E.header();
   E.controls();
-  const tabs = document.getElementById("tabs");
-  tabs.append(
-    ...E.views.map(([key, title]) =>
-      E.el(
-        "button",
-        { type: "button", role: "tab", id: "tab-" + key, "aria-controls": "panel-" + key, onclick: () => E.show(key) },
-        title,
-      ),
-    ),
-  );
-  tabs.addEventListener("keydown", (e) => {
-    const at = E.views.findIndex(([key]) => key === E.state.tab),
-      to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: E.views.length - 1 }[e.key];
-    if (to === undefined) return;
-    e.preventDefault();
-    E.show(E.views[(to + E.views.length) % E.views.length][0], true);
-  });
-  document
-    .getElementById("theme")
-    .addEventListener("click", () => E.theme(document.documentElement.dataset.theme !== "dark"));
-  document.getElementById("help-open").addEventListener("click", E.help);
-  document.addEventListener("keydown", E.key);
   E.on("select", (i) => {
     E.details(i);
     E.say(`step ${E.address(i)}, ${E.title(i)}, ${E.price(E.seconds(i))}`);
@@ -313,7 +215,6 @@ E.start = async function () {
   E.filter();
   E.details(-1);
   E.show("overview");
-  performance.mark("ready");
-  document.documentElement.dataset.ready = "true";
+  E.ready();
 };
 E.start();

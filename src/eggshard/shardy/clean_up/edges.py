@@ -13,11 +13,10 @@ from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of
 from eggshard.shardy.module import BODIES, DATA_FLOW, SHARDING, ShardyModule, manual_axes, rank
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.origins import EDGES, ORIGINS
+from eggshard.shardy.propagation.origins import ARGUMENT_ORIGINS, EDGES, ORIGINS, RESULT_ORIGINS
 
 MANUAL = "sdy.manual_computation"
-#: Origins and edges of the block arguments and the results of an op whose data-flow edges have been removed.
-ARGUMENT_ORIGINS, RESULT_ORIGINS = "sdy.block_arg_sharding_origins", "sdy.result_sharding_origins"
+#: Edges of the block arguments and the results of an op whose data-flow edges have been removed.
 ARGUMENT_EDGES, RESULT_EDGES = "sdy.block_arg_propagation_edges", "sdy.result_propagation_edges"
 
 

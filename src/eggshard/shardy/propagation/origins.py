@@ -23,6 +23,8 @@ from eggshard.shardy.module import ShardyModule, entries, inside_first, set_entr
 
 #: Per value the stated sharding that each of its axes came from, and per op which tensor each axis came from, by steps.
 ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
+#: Origins of the block arguments and the results of an op whose data-flow edges have been removed.
+ARGUMENT_ORIGINS, RESULT_ORIGINS = "sdy.block_arg_sharding_origins", "sdy.result_sharding_origins"
 _CONSTRAINT, _MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"
 
 
@@ -154,20 +156,37 @@ class Notes:
             op.attributes[ORIGINS] = ir.ArrayAttr.get(entries)
 
 
-def origins_of(module: ShardyModule, value: Any) -> dict[str, str]:
-    """What is noted of a value: per axis the name of its origin."""
+def origins_of(value: Any) -> dict[str, str]:
+    """What is noted of a value: per axis the name of its origin, also of one that is stated at the value itself."""
     op = owner_of(value)
-    noted: Any = None
-    if isinstance(value, ir.BlockArgument):
-        listed = entries(op, "arg_attrs") if op.name == "func.func" else []
-        entry = listed[ir.BlockArgument(value).arg_number] if listed else None
-        noted = entry[ORIGINS] if entry is not None and ORIGINS in entry else None
-    elif ORIGINS in op.attributes:
-        noted = op.attributes[ORIGINS]
-        noted = ir.ArrayAttr(noted)[ir.OpResult(value).result_number] if isinstance(noted, ir.ArrayAttr) else noted
-    if noted is None:
-        return {}
-    return {named.name: ir.StringAttr(named.attr).value for named in ir.DictAttr(noted)}
+    if not isinstance(value, ir.BlockArgument):
+        number, key = ir.OpResult(value).result_number, RESULT_ORIGINS if RESULT_ORIGINS in op.attributes else ORIGINS
+    else:
+        number, key = ir.BlockArgument(value).arg_number, ARGUMENT_ORIGINS
+        if op.name == "func.func":
+            return _named(entries(op, "arg_attrs")[number], f"input: {number}")
+        if op.name == "stablehlo.while":  # what a loop carries lies as its result
+            key = RESULT_ORIGINS
+    noted = op.attributes[key] if key in op.attributes else None
+    if isinstance(noted, ir.ArrayAttr):  # of the results that have edges: which these are is known where all have one
+        count = len(op.operands if key == ARGUMENT_ORIGINS else op.results)
+        noted = noted[number] if len(noted) == count else None
+    own = ir.StringAttr(op.attributes[NAME]).value if NAME in op.attributes else "self"
+    return _texts(noted, own)
+
+
+def result_origins(function: Any, number: int) -> dict[str, str]:
+    """What is noted of a function's result."""
+    return _named(entries(function, "res_attrs")[number], f"output: {number}")
+
+
+def _named(entry: Any, own: str) -> dict[str, str]:
+    return _texts(entry[ORIGINS] if ORIGINS in entry else None, own)
+
+
+def _texts(noted: Any, own: str) -> dict[str, str]:
+    origins = {} if noted is None else {each.name: ir.StringAttr(each.attr).value for each in ir.DictAttr(noted)}
+    return {axis: own if origin == "self" else origin for axis, origin in origins.items()}
 
 
 def _own_name(op: Any) -> str:

@@ -1,0 +1,1 @@
+"""What propagation decided, for people: the origin of every axis, and the conflicts and reshards that follow."""
