@@ -26,7 +26,6 @@ from eggshard.frontends.globalization.local_values import (
     permuted,
     placed,
     reversed_along,
-    shifted,
     sliced,
     transposed,
     uniform,
@@ -209,15 +208,15 @@ class Reader:
             return self._pieces([self.write.aligned(v, v.cuts) for v in values], d, cut, _beside)
 
     def _pieces(
-        self, values: Sequence[Local], d: int, cut: Cut, combined: Callable[[list[np.ndarray]], np.ndarray],
+        self, values: Sequence[Local], d: int, cut: Cut, combined: Callable[[Sequence[np.ndarray]], np.ndarray],
     ) -> Local:
         """Values that differ along dimension d, whose indices there are combined."""
         fill = next((v.fill for v in values if v.fill is not None and v.filled), None)
         values = [v if fill is None else self.write.filled_by(v, fill) for v in values]
-        found, count = gathered(values, d, self.write.length), self.mesh.count(cut.axes)
-        index = [shifted(v.dims[d].among(cut.axes, count).index, by)
-                 for v, by in zip(values, found.shifts, strict=True)]
-        made = values[0].with_dim(d, Dim(found.along, combined(index), cut))
+        count = self.mesh.count(cut.axes)
+        values = [v.with_dim(d, v.dims[d].among(cut.axes, count)) for v in values]
+        found = gathered(values, d, lambda root, along: self.write.type_of(root).shape[along])
+        made = values[0].with_dim(d, Dim(found.along, combined(found.places), cut))
         return replace(made, roots=found.roots, along=found.along, fill=fill)
 
     def _selected(self, op: Op, predicate: Known, on_true: Local, on_false: Local) -> Local | Partial:
@@ -377,7 +376,7 @@ class Reader:
         return reader, reader.read()
 
 
-def _beside(index: list[np.ndarray]) -> np.ndarray:
+def _beside(index: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(index, 1)
 
 

@@ -56,11 +56,11 @@ class Common(NamedTuple):
 
     def middle(self, held: int) -> int:
         """The turn of the result: none where devices hold whole tiles, else that between the operands', so that what is
-        computed strip by strip is the same tensor."""
-        if not self.line.looped or held >= self.line.cut.stride:
+        computed strip by strip, or with halos, is the tensor that whole tiles are of."""
+        if not self.line.looped or held == self.line.cut.stride:
             return 0
-        signed = sorted((t + self.line.size // 2) % self.line.size - self.line.size // 2 for t in self.turns)
-        return signed[len(signed) // 2]
+        signed = [(t + self.line.size // 2) % self.line.size - self.line.size // 2 for t in self.turns]
+        return (min(signed) + max(signed)) // 2
 
     def turned(self, by: int) -> tuple[np.ndarray | None, ...]:
         """The operands' indices on a line that is turned back."""

@@ -227,19 +227,15 @@ def permuted(value: Local, sources: dict[tuple[str, ...], np.ndarray], zero: int
 
 
 class Pieces(NamedTuple):
-    """Values whose roots stand one after the other along one dimension, and by how much the indices of each are
-    shifted there."""
+    """Different roots of several values, one after the other along one dimension, and per value its indices there."""
 
     roots: tuple[int, ...]
     along: int
-    shifts: tuple[int, ...]
+    places: tuple[np.ndarray, ...]
 
 
-def gathered(values: Sequence[Local], d: int, length: Callable[[Local, int], int]) -> Pieces:
-    """What values that differ along dimension d alone have in common.
-
-    length: of a value's roots along a dimension of theirs, all together.
-    """
+def gathered(values: Sequence[Local], d: int, size: Callable[[int, int], int]) -> Pieces:
+    """What values that differ along dimension d alone have in common. size: of a root along a dimension of its."""
     first, along = values[0], values[0].dims[d].source
     if along is None or any(v.dims[d].source != along for v in values):
         raise Unreadable("its operands are constants, or of tensors in different orders")
@@ -251,10 +247,20 @@ def gathered(values: Sequence[Local], d: int, length: Callable[[Local, int], int
             raise Unreadable("its operands lie differently along other dimensions")
         if len(value.roots) > 1 and value.along != along:
             raise Unreadable("its operands are put together along different dimensions")
-    groups = {v.roots: length(v, along) for v in values}
-    starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
-    roots = tuple(root for group in groups for root in group)
-    return Pieces(roots, along, tuple(starts[v.roots] for v in values))
+    roots = tuple(dict.fromkeys(root for v in values for root in v.roots))
+    sizes = {root: size(root, along) for root in roots}
+    starts = dict(zip(roots, accumulate(sizes.values(), initial=0), strict=False))
+
+    def renumbered(value: Local) -> np.ndarray:
+        index = value.dims[d].index
+        moved, before = index, 0
+        for root in value.roots:
+            inside = (index >= before) & (index < before + sizes[root])
+            moved = np.where(inside, index - before + starts[root], moved)
+            before += sizes[root]
+        return moved
+
+    return Pieces(roots, along, tuple(map(renumbered, values)))
 
 
 def alike(a: Dim, b: Dim) -> bool:
@@ -275,11 +281,6 @@ def as_fill(value: Local, like: Local, d: int, size: int) -> Local:
         raise Unreadable("a number meets what is filled with another one, or differs along no dimension")
     filled = like.dims[d].at(np.full((like.dims[d].count, size), FILL))
     return replace(like.with_dim(d, filled), fill=value.roots[0])
-
-
-def shifted(index: np.ndarray, by: int) -> np.ndarray:
-    """Indices of which those that are elements are moved on."""
-    return np.where(index < 0, index, index + by)
 
 
 def layout(dim: Dim, cut: Cut, count: int, size: int) -> np.ndarray:
