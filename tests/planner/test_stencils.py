@@ -423,3 +423,14 @@ def test_order_does_not_matter(what: str) -> None:
         rng.shuffle(rules)
         again = es.optimize(shuffled_ops(program, rng), cost_model=WireBytes(), rewrites=rules)
         assert again.cost.total == pytest.approx(first.cost.total, rel=1e-6)
+
+
+def test_plans_to_begin_with_stay_where_candidates_are_left_out() -> None:
+    def steps(u: Any) -> Any:
+        for _ in range(8):
+            u = u + jnp.roll(u, 1, 0) - 2 * u + jnp.roll(u, -1, 0)
+        return u
+
+    plan = planned(steps, X8, argument((2048, 64), "x -", "float32"), cost_model=None,
+                   limits=es.Limits(placements=6))
+    assert "among the candidates" in plan.certificate and plan.collectives == {"collective-permute": 2}

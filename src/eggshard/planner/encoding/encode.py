@@ -217,7 +217,7 @@ class Encoder:
             out.add([options[0]])
             choices.append([Choice(0, 0.0, (out.shard(cls, p),), Delivered(p)) for p in options])
             roots_out.append((len(choices) - 1, 0))
-        cap = self.limits.placements
+        cap, begun = self.limits.placements, widening.seeds
         counts = [len(p) for p in out.placements]
         out.capped = max(counts, default=0) > cap and sum(counts) > FEW * cap
         out.problem = Problem(choices, self._conversions(out, widening.tables), roots_out)
@@ -225,11 +225,15 @@ class Encoder:
             pinned = [*roots_out, *(need for made in choices[first_root:] for x in made for need in x.needs)]
             pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
             pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
-            out.problem.choices = choices = kept_choices(out.problem, out.placements, pinned, cap)
+            pinned += [shard for c, i in {item for seed in begun for item in seed.items()}
+                       for shard in ((c, choices[c][i].out), *choices[c][i].needs)]
+            before, choices = choices, kept_choices(out.problem, out.placements, pinned, cap)
+            out.problem.choices, begun = choices, _renumbered(begun, before, choices)
         out.shared = _has_shared_class(choices, roots_out)
         seeds = out.problem.seeds
+        seeds += begun
         if not out.capped:
-            seeds += [*widening.seeds, _everywhere(self.graph, choices)]
+            seeds += [_everywhere(self.graph, choices)]
             staying = plan_by_way_of(out.problem, _where_stated(out, hints()))
             seeds += [{c: some[0] for c, some in staying.chosen.items()}] if staying else []
         return out
@@ -352,6 +356,17 @@ def _where_stated(out: Encoding, stated: Sequence[tuple[int, Placement]]) -> dic
             found[group] = [number, *(
                 i for i, p in enumerate(out.placements[group])
                 if i != number and isinstance(p, Placement) and not p.partial and [d.axes for d in p.dims] == axes)]
+    return found
+
+
+def _renumbered(
+    seeds: Sequence[dict[int, int]], before: Sequence[Sequence[Choice]], after: Sequence[Sequence[Choice]]
+) -> list[dict[int, int]]:
+    """Plans by the numbers that their choices have among fewer; without those that lost one."""
+    found = []
+    for seed in seeds:
+        numbers = {c: next((n for n, x in enumerate(after[c]) if x is before[c][i]), -1) for c, i in seed.items()}
+        found += [numbers] if -1 not in numbers.values() else []
     return found
 
 
