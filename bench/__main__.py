@@ -123,7 +123,7 @@ _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
     for name in ("cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs", "latency", "laws",
-                 "layers", "memory", "overlap", "partition", "planning", "run", "same", "scale",
+                 "layers", "memory", "overlap", "partition", "per_device", "planning", "run", "same", "scale",
                  "upstream")
 }
 _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
@@ -143,7 +143,7 @@ _ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "m
           "scale": {"only": "only", "everything": "all", "seed": "seed"},
           "run": {"only": "only", "seed": "seed", "variants": "variants", "model": "model"},
           "same": {"only": "only"},
-          "upstream": {"only": "only", "seed": "seed", "model": "model"}}
+          **dict.fromkeys(("per_device", "upstream"), {"only": "only", "seed": "seed", "model": "model"})}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("engines", "extraction", "lit", "mutants", "prove", "shardy", "triton")
 """Sections of a seed, with records of their own."""
@@ -182,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", type=int, default=2, help="of cluster: devices of a host")
     parser.add_argument("--rate", default="100mbit,1gbit", help="of cluster: what links carry, as tc writes it")
     parser.add_argument(
-        "--model", default="", help="of cluster, partition, run and upstream: cost models, by name or file"
+        "--model", default="", help="of cluster, partition, per_device, run and upstream: cost models, by name or file"
     )
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")

@@ -185,7 +185,8 @@ class PlanRecord:
 
     @property
     def gap(self) -> float | None:
-        """No plan whatever is cheaper by more than this part of the cost; None where that is not known.
+        """No plan of all that the rewrites derive is cheaper by more than this part of the cost; None where that is not
+        known.
 
         It is not where something was left out of the search, or nothing was searched. Plans whose conversions of one
         value share steps count. 0 for a plan that costs nothing.

@@ -142,7 +142,7 @@ def certified(plan: PlanRecord) -> Iterator[str]:
         yield "no bound"
         return
     gap, within = (None if part is None else f"{100 * part:.2f} %" for part in (plan.gap, plan.search_gap))
-    yield f"gap {gap or 'unknown'}"
+    yield f"gap {gap} to the cheapest of what the rewrites derive" if gap else "gap unknown"
     if gap != within:
         yield f"within the search {within} to the cheapest of {plan.certificate}"
 
