@@ -1,8 +1,9 @@
-"""The peers' own test files, run through our passes and theirs: ``python -m bench lit --shardy PATH --enzyme PATH``.
+"""The peers' own test files, run through our passes and theirs: ``python -m bench lit``.
 
-Each PATH is a checkout of the peer's repository, of which nothing is kept here. Shardy's files are cut into their
-cases, and each goes through the passes of the file's RUN lines twice; tests that run programs are run on simulated
-devices. The functions of Enzyme-JAX's are planned beside what its pipelines make of them (`fields`).
+``--shardy PATH``, ``--enzyme PATH`` and ``--xla PATH`` are checkouts of the peers' repositories, of which nothing is
+kept here. Shardy's files are cut into their cases, and each goes through the passes of the file's RUN lines twice;
+tests that run programs are run on simulated devices. The functions of Enzyme-JAX's are planned beside what its
+pipelines make of them (`fields`), and the HLO modules of XLA's beside what its partitioner does (`hlo_modules`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.lit import executables, fields, programs
+from bench.lit import comparing, executables, fields, hlo_modules, programs
 from bench.lit.cases import Case, Run, cases
 from bench.lit.judging import FAILURES, OUTCOMES, Verdict, judge
 from eggshard.errors import ProgramError
@@ -27,22 +28,23 @@ _SHARDY, _TOOL = "shardy/dialect/sdy", "sdy_opt"
 
 def run(
     console: Console, seed: int = 0, only: str = "", shardy: Path | None = None, enzyme: Path | None = None,
-    everything: bool = False,
+    xla: Path | None = None, everything: bool = False,
 ) -> tuple[bool, list[dict[str, Any]]]:
     """Print the tables; whether nothing failed, and one record per run of a case. everything: whole programs, too.
 
     ProgramError without a checkout, or for one without tests.
     """
-    if shardy is None and enzyme is None:
-        raise ProgramError("bench lit needs a checkout of a peer's repository: --shardy PATH, --enzyme PATH")
+    if shardy is None and enzyme is None and xla is None:
+        raise ProgramError("bench lit needs a checkout of a peer's repository: --shardy PATH, --enzyme PATH, --xla PATH")
     records: list[dict[str, Any]] = []
     if shardy is not None:
         records += _of_shardy(console, _tests(shardy, "Shardy", _SHARDY), only, everything)
-    if enzyme is not None:
-        found = list(fields.judged(_tests(enzyme, "Enzyme-JAX", fields.FOLDER), only))
-        console.print(fields.table(found))
-        records += [{"function": f.name, "outcome": f.outcome, "ours": f.ours, "peers": f.wire, "checked": f.checked,
-                     "why": f.why, "failed": f.outcome in fields.FAILURES} for f in found]
+    for checkout, whose, tests, kind in ((enzyme, "Enzyme-JAX", fields, "function"), (xla, "XLA", hlo_modules, "module")):
+        if checkout is not None:
+            found = list(tests.judged(_tests(checkout, whose, tests.FOLDER), only))
+            console.print(tests.table(found))
+            records += [{kind: f.name, "outcome": f.outcome, "ours": f.ours, "peers": dict(f.wire),
+                         "checked": f.checked, "why": f.why, "failed": f.outcome in comparing.FAILURES} for f in found]
     failed = [record for record in records if record["failed"]]
     for record in failed:
         console.print(": ".join(str(value) for key, value in record.items() if key != "failed"), markup=False)

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from tests.ops.oracles import assert_close
 from tests.shardy.running import Boundary, inputs_of, meaning_of, run_simulated
 
 import eggshard
 from bench import enzyme
 from bench.lit.cases import Case
+from bench.lit.comparing import SECONDS, assert_rounded
 from bench.lit.judging import Verdict, parses
 from eggshard.costmodel import WireBytes
 from eggshard.errors import EggshardError
@@ -25,10 +25,6 @@ from eggshard.shardy.module import COLLECTIVES, parsed
 from eggshard.shardy.partitioning import Partitioned
 
 WAYS = ("optimize", "shardy", "global")
-#: Seconds that the search of one program may take.
-SECONDS = 10.0
-#: How far floats of results may be apart, of the largest.
-ROUNDING = 1e-4
 
 _PARTITIONED = re.compile(rf"({'|'.join(COLLECTIVES)})\b|unreduced=|device_ids ?= ?\[\d+\]")
 
@@ -93,16 +89,6 @@ def run(name: str, text: str) -> Whole:
     return whole
 
 
-def _assert_close(made: np.ndarray, wanted: np.ndarray, what: str) -> None:
-    """AssertionError where floats differ by more than sums in another order do, or anything else at all."""
-    finite = np.isfinite(wanted) if wanted.dtype.kind in "fc" else np.zeros(wanted.shape, bool)
-    assert_close(np.where(finite, 0, made), np.where(finite, 0, wanted), what)
-    if finite.any():
-        largest, apart = float(np.abs(wanted[finite]).max()), float(np.abs(made[finite] - wanted[finite]).max())
-        if not apart <= ROUNDING * max(largest, 1.0):
-            raise AssertionError(f"{what} differs by {apart}, its largest element is {largest}")
-
-
 def _signature(local: Partitioned) -> str:
     """A declaration of a partitioned program: whole arguments and results, and how they are sharded."""
     ends = [[f"{end.type} {{sdy.sharding = #sdy.sharding<@mesh, {end.sharding}>}}" if local.mesh.axes else str(end.type)
@@ -134,5 +120,5 @@ def _checked(way: str, text: str, arrays: Sequence[np.ndarray], wanted: Sequence
         made = run_simulated(local.annotated, Boundary(_signature(local)), arrays) if wanted is not None else ()
         amount = local.bytes.busiest
     for i, (a, b) in enumerate(zip(made, wanted or (), strict=True)):
-        _assert_close(np.asarray(a), b, f"result {i}")
+        assert_rounded(np.asarray(a), b, f"result {i}")
     return amount

@@ -44,7 +44,8 @@ def _fusion(reader: RegionReader, operation: Any, name: str) -> None:
 
 
 def _copy(reader: RegionReader, operation: Any, name: str) -> None:
-    reader.bind(operation, reader.operands(operation))
+    if not _is_tuple(operation.results[0]):
+        reader.bind(operation, reader.operands(operation))
 
 
 def _tuple(reader: RegionReader, operation: Any, name: str) -> None:
@@ -52,10 +53,26 @@ def _tuple(reader: RegionReader, operation: Any, name: str) -> None:
 
 
 def _element(reader: RegionReader, operation: Any, name: str) -> None:
-    made = operation.operands[0].owner
-    if getattr(made, "name", "") != "stablehlo.tuple":
-        raise ProgramError("an element is taken of a tuple that no op of the same region makes")
-    reader.bind(operation, [reader.value(made.operands[ir.IntegerAttr(operation.attributes["index"]).value])])
+    if not _is_tuple(operation.results[0]):
+        reader.bind(operation, [reader.value(_made(operation.results[0]))])
+
+
+def _is_tuple(value: Any) -> bool:
+    return isinstance(value.type, ir.TupleType)
+
+
+def _made(value: Any) -> Any:
+    """The value itself behind elements and copies of tuples. ProgramError where no op here makes the tuple."""
+    op = value.owner
+    name = getattr(op, "name", "")
+    if name == "mhlo.copy" and _is_tuple(value):
+        return _made(op.operands[0])
+    if name == "stablehlo.get_tuple_element":
+        made = _made(op.operands[0])
+        if getattr(made.owner, "name", "") != "stablehlo.tuple":
+            raise ProgramError("an element is taken of a tuple that no op of the same region makes")
+        return _made(made.owner.operands[ir.IntegerAttr(op.attributes["index"]).value])
+    return value
 
 
 def _bitcast(reader: RegionReader, operation: Any, name: str) -> None:

@@ -15,6 +15,7 @@ from eggshard.frontends.stablehlo import enzyme_dialect, hlo_dialect
 from eggshard.frontends.stablehlo.control_flow import read_branches, read_while
 from eggshard.frontends.stablehlo.module_reader import captured_values
 from eggshard.frontends.stablehlo.region_reader import Handler, OpReaders, RegionReader
+from eggshard.frontends.stablehlo.shardings import gspmd_group
 from eggshard.ops import registry
 from eggshard.ops.reductions.monoids import recognise_monoid
 from eggshard.program import monoids
@@ -120,6 +121,9 @@ def _custom_call(reader: RegionReader, operation: Any, name: str) -> None:
     target = ir.StringAttr(operation.attributes["call_target_name"]).value
     if target == "Sharding":
         add_constraint(reader, operation, _marked_sharding(reader, operation))
+        group = gspmd_group(str(attributes_of(operation).get("mhlo.sharding", "")))
+        if group is not None:
+            reader.append("sharding_group", (reader.value(operation.results[0]),), (), Attributes(group_id=group))
         return
     if target in ("SPMDFullToShardShape", "SPMDShardToFullShape"):
         raise ProgramError(f"custom_call @{target} is GSPMD's form of shard_map; lower with Shardy enabled in JAX")

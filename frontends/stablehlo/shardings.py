@@ -46,10 +46,14 @@ class MeshTable:
         self.mesh = mesh
 
     def use_gspmd_devices(self, text: str) -> None:
-        """A module without a mesh that has this GSPMD string gets one axis of as many devices as it tiles over."""
+        """A module without a mesh that has this GSPMD string gets one axis of as many devices as it tiles over.
+
+        They are in the string's order where they cannot be in that of their numbers.
+        """
         tiles = _gspmd_tiles(_gspmd_body(text))
         if self.mesh is None and tiles is not None and tiles.size > 1:
-            self._use(Mesh({GSPMD_AXIS: tiles.size}))
+            in_order = sorted(tiles.flat) != list(range(tiles.size)) or _mixed_radix(tiles) is not None
+            self._use(Mesh({GSPMD_AXIS: tiles.size}, None if in_order else tiles.flat))
 
     def sharding(self, text: str) -> Sharding:
         """One ``#sdy.sharding<...>``, or an element of a per-value list, in normal form."""
@@ -95,6 +99,8 @@ def gspmd_sharding(text: str, rank: int, mesh: Mesh) -> Sharding:
         raise ProgramError(f"GSPMD sharding {text} is not supported; lower the program with Shardy enabled in JAX")
     if tiles.size != mesh.size:
         raise ProgramError(f"GSPMD sharding {text} is over {tiles.size} devices, the mesh {mesh} has {mesh.size}")
+    if sorted(tiles.flat) != list(range(mesh.size)):
+        raise ProgramError(f"GSPMD sharding {text} leaves out devices of 0..{mesh.size - 1}; name each of them once")
     open_ = "unknown" in body
     position = np.empty(mesh.size, np.int64)
     position[mesh.grid.reshape(-1)] = np.arange(mesh.size)
@@ -105,9 +111,16 @@ def gspmd_sharding(text: str, rank: int, mesh: Mesh) -> Sharding:
     return Sharding(dims).canonical(mesh)
 
 
+def gspmd_group(text: str) -> int | None:
+    """The number of the group whose tensors a GSPMD string says to shard alike, as ``jax.shard_alike`` writes it."""
+    found = re.search(r"\bshard_as (\d+)", text)
+    return int(found[1]) if found else None
+
+
 def _gspmd_body(text: str) -> str:
+    """A GSPMD string without braces, metadata and its group; to be sharded *like* others binds no tensor."""
     body = text.strip().strip('"').strip().removeprefix("{").removesuffix("}").strip()
-    return re.sub(r"\s*metadata=\{.*\}", "", body)
+    return re.sub(r"\s*(metadata=\{.*\}|\bshard_(as|like) \d+)", "", body)
 
 
 @lru_cache(maxsize=4096)

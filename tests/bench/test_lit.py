@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.lit import executables, fields, judging, programs
+from bench.lit import executables, fields, hlo_modules, judging, programs
 from bench.lit.cases import Case, cases, runs_of
 from bench.lit.judging import judge
 
@@ -220,3 +220,53 @@ def test_fields_are_planned_beside_the_peers(tmp_path: Path, monkeypatch: pytest
     # The second device gets the last two of four rows; XLA sends as much.
     assert (cut.outcome, cut.ours, cut.checked) == ("equal", 32.0, "run")
     assert set(cut.wire) == {"XLA", "XLA with its flag"}
+
+
+HLO = """TEST_P(SomeTest, Resharded) {
+  const char* const hlo_string = R"(
+HloModule module
+ENTRY entry {
+  %a = f32[8,4] parameter(0)
+  %copy = f32[8,4] copy(%a), sharding={devices=[4,1]<=[4]}
+  ROOT %negated = f32[8,4] negate(%copy), sharding={devices=[2,1,2]<=[4] last_tile_dim_replicate}
+})";
+}
+TEST_F(SomeTest, Others) {
+  Run(R"(HloModule module
+ENTRY entry {
+  ROOT %a = f32[8] parameter(0), sharding={devices=[2,2]<=[4] last_tile_dims={manual}}
+})", R"(HloModule module
+ENTRY entry {
+  ROOT %a = f32[8] no_instruction(), sharding={devices=[4]<=[4]}
+})", R"(%no_module = sharding={devices=[4]<=[4]})");
+}
+"""
+
+
+def test_hlo_modules_are_named_after_tests(tmp_path: Path) -> None:
+    (tmp_path / "some_test.cc").write_text(HLO)
+    found = dict(hlo_modules.modules(tmp_path / "some_test.cc"))
+    assert list(found) == ["some_test.cc:Resharded", "some_test.cc:Others", "some_test.cc:Others#1"]
+    hinted, bare = hlo_modules.stablehlo(found["some_test.cc:Resharded"])
+    # The argument is sharded as its copy is; what the copy itself says is a hint.
+    assert hinted.count("devices=[4,1]<=[4]") == 2 and bare.count("devices=[4,1]<=[4]") == 1
+    assert bare.count("devices=[2,1,2]<=[4]") == 1
+
+
+def test_hlo_modules_are_planned_beside_xla(tmp_path: Path) -> None:
+    (tmp_path / "some_test.cc").write_text(HLO)
+    resharded, manual, unread = hlo_modules.judged(tmp_path)
+    assert (resharded.outcome, resharded.ours, resharded.checked) == ("equal", 32.0, "run")
+    assert set(resharded.wire) == {"XLA", "XLA without hints"}
+    assert (manual.outcome, unread.outcome) == ("manual", "unread")
+    table = hlo_modules.table([resharded, manual, unread])
+    assert list(table.columns[1].cells) == ["some_test.cc", "all"]
+
+
+def test_what_is_no_token_manual_or_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise judging.ProgramError("no")
+
+    monkeypatch.setattr("eggshard.optimize", refuse)
+    text = HLO.partition("R\"(")[2].partition(")\"")[0]
+    assert hlo_modules.judge("some", text).outcome == "refused"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.frontends.stablehlo.module_texts import HEADER, identity, on_mesh
 
+from eggshard.errors import ProgramError
 from eggshard.frontends import load
 from eggshard.ops.module_text import program_text
 from eggshard.program.mesh import Mesh
@@ -51,3 +52,29 @@ def test_gspmd_strings_without_a_mesh() -> None:
     program = load(identity('mhlo.sharding = "{devices=[2,4]<=[4,2]T(1,0)}"', ""))
     assert program.mesh == Mesh({"devices:(1)4": 4, "devices:(4)2": 2})
     assert str(program.input_shardings[0]) == '[{"devices":(4)2}, {"devices":(1)4}]'
+
+
+def test_devices_of_gspmd_strings_without_a_mesh_are_in_any_order() -> None:
+    program = load(identity('mhlo.sharding = "{devices=[2,2]1,0,3,2}"', ""))
+    assert program.mesh.device_ids == (1, 0, 3, 2)
+    assert str(program.input_shardings[0]) == '[{"devices":(1)2}, {"devices":(2)2}]'
+
+
+@pytest.mark.parametrize("listed", ["0,4,1,5", "0,0,1,1"])
+def test_gspmd_strings_name_every_device_once(listed: str) -> None:
+    with pytest.raises(ProgramError, match=r"leaves out devices of 0\.\.3"):
+        load(identity(f'mhlo.sharding = "{{devices=[2,2]{listed}}}"', ""))
+
+
+def test_gspmd_groups_shard_alike() -> None:
+    call = 'stablehlo.custom_call @Sharding({}) {{mhlo.sharding = "{{unknown shard_{} 3}}"}} : ({t}) -> {t}'
+    t = "tensor<8x8xf32>"
+    program = load(f"""func.func @main(%a: {t}) -> ({t}, {t}) {{
+      %0 = {call.format("%a", "as", t=t)}
+      %1 = stablehlo.negate %0 : {t}
+      %2 = {call.format("%1", "as", t=t)}
+      %3 = {call.format("%2", "like", t=t)}
+      return %2, %3 : {t}, {t}
+    }}""")
+    assert [op.name for op in program.region.ops] == ["sharding_group", "negate", "sharding_group"]
+    assert {op.attributes["group_id"] for op in program.region.ops if op.name == "sharding_group"} == {3}
