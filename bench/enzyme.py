@@ -30,7 +30,7 @@ INTERPRETER = "EGGSHARD_BENCH_ENZYME_PYTHON"
 SECONDS = 60
 """What one pipeline, or one compilation, may take."""
 
-DEVICES = 64
+DEVICES = 128
 """Virtual devices that XLA compiles for at most."""
 
 

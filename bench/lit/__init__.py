@@ -8,6 +8,7 @@ pipelines make of them (`fields`), and the HLO modules of XLA's beside what its 
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,13 +36,17 @@ def run(
     ProgramError without a checkout, or for one without tests.
     """
     if shardy is None and enzyme is None and xla is None:
-        raise ProgramError("bench lit needs a checkout of a peer's repository: --shardy PATH, --enzyme PATH, --xla PATH")
+        raise ProgramError("bench lit needs a checkout of a peer's repository: --shardy, --enzyme or --xla PATH")
     records: list[dict[str, Any]] = []
     if shardy is not None:
         records += _of_shardy(console, _tests(shardy, "Shardy", _SHARDY), only, everything)
-    for checkout, whose, tests, kind in ((enzyme, "Enzyme-JAX", fields, "function"), (xla, "XLA", hlo_modules, "module")):
+    planned = ((enzyme, "Enzyme-JAX", fields, "function"), (xla, "XLA", hlo_modules, "module"))
+    for checkout, whose, tests, kind in planned:
         if checkout is not None:
-            found = list(tests.judged(_tests(checkout, whose, tests.FOLDER), only))
+            found: list[comparing.Compared] = []
+            for one in tests.judged(_tests(checkout, whose, tests.FOLDER), only):
+                found.append(one)
+                print(f"{one.name}: {one.outcome}", file=sys.stderr, flush=True)
             console.print(tests.table(found))
             records += [{kind: f.name, "outcome": f.outcome, "ours": f.ours, "peers": dict(f.wire),
                          "checked": f.checked, "why": f.why, "failed": f.outcome in comparing.FAILURES} for f in found]

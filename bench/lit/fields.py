@@ -94,6 +94,7 @@ def _lowered(text: str) -> tuple[str, str]:
 def table(found: Sequence[Compared]) -> Table:
     """How many there are of each outcome, and how they were checked."""
     return totals(
-        {"all": found}, "the sharded functions of Enzyme-JAX's tests: bytes of the busiest device beside the best peer's",
+        {"all": found},
+        "the sharded functions of Enzyme-JAX's tests: bytes of the busiest device beside the best peer's",
         "peers: XLA, XLA with xla_enable_enzyme_comms_opt, and enzyme_ad's pipelines with and without it",
     )

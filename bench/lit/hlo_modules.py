@@ -1,18 +1,21 @@
 """The HLO modules of XLA's own tests of its SPMD partitioner: planned, beside what XLA makes of them.
 
-A module is a raw string of a C++ file. jaxlib reads it and brings it to StableHLO. An argument without a
-sharding has that of its copies, as these tests write it; else such arguments and results are replicated. What instructions say of shardings is a hint to eggshard
-and an order to XLA, which therefore also gets each program without them.
+A module is a raw string of a C++ file, which jaxlib brings to StableHLO. An argument without a sharding has that of
+its copies, as these tests write it; else such arguments and results are replicated. Where tiles do not divide the size
+of an argument or result, XLA pads it on the devices and eggshard does not, so both get the tiles that do. What
+instructions say of shardings is a hint to eggshard and an order to XLA, which therefore also gets each program without.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from jax.interpreters import mlir as jax_mlir
 from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir
@@ -65,12 +68,14 @@ def stablehlo(hlo: str) -> tuple[str, str]:
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(proto))
         functions = [op.operation for op in module.body.operations]
         main = next(op for op in functions if ir.StringAttr(op.attributes["sym_name"]).value == "main")
-        arguments = [_copied(argument) for argument in main.regions[0].blocks[0].arguments]
-        results = [None] * len(ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results)
-        for key, ends in (("arg_attrs", arguments), ("res_attrs", results)):
-            given = map(ir.DictAttr, ir.ArrayAttr(main.attributes[key])) if key in main.attributes else [{}] * len(ends)
-            stated = [entry[_SHARDING] if _SHARDING in entry else end or ir.StringAttr.get("{replicated}")
-                      for entry, end in zip(given, ends, strict=True)]
+        type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        copied = [_copied(argument) for argument in main.regions[0].blocks[0].arguments]
+        ends = (("arg_attrs", type_.inputs, copied), ("res_attrs", type_.results, [None] * len(type_.results)))
+        for key, types, otherwise in ends:
+            known = main.attributes[key] if key in main.attributes else [ir.DictAttr.get({})] * len(types)
+            given = [ir.DictAttr(entry) for entry in known]
+            stated = [_even(entry[_SHARDING] if _SHARDING in entry else other, end)
+                      for entry, other, end in zip(given, otherwise, types, strict=True)]
             main.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get({_SHARDING: sharding}) for sharding in stated])
         hinted = "\n".join(map(str, functions))
         module.operation.walk(_without_hint)
@@ -82,6 +87,23 @@ def _copied(argument: ir.BlockArgument) -> ir.Attribute | None:
     users = [use.owner for use in argument.uses]
     shardings = {user.attributes[_SHARDING] if _SHARDING in user.attributes else None for user in users}
     return shardings.pop() if len(shardings) == 1 and all(user.name == "mhlo.copy" for user in users) else None
+
+
+def _even(stated: ir.Attribute | None, type_: ir.Type) -> ir.Attribute:
+    """A sharding without the minor tiles of dimensions that their number does not divide; replicated without one."""
+    text = "{replicated}" if stated is None else ir.StringAttr(stated).value
+    sharding = _hlo.HloSharding.from_string(text)
+    if isinstance(type_, ir.RankedTensorType) and sharding.is_tiled() and not sharding.subgroup_types():
+        counts, shape = sharding.tile_assignment_dimensions(), type_.shape
+        kept = [math.gcd(count, size) for count, size in zip(counts, shape, strict=False)]
+        if kept != counts[: len(shape)]:
+            split = [n for count, part in zip(counts, kept, strict=False) for n in (part, count // part)]
+            devices = np.reshape(sharding.tile_assignment_devices(), [*split, *counts[len(shape):]])
+            order = [*range(0, len(split), 2), *range(1, len(split), 2), *range(len(split), devices.ndim)]
+            tiles = ",".join(map(str, [*kept, devices.size // math.prod(kept)]))
+            listed = ",".join(map(str, devices.transpose(order).flat))
+            text = f"{{devices=[{tiles}]{listed} last_tile_dim_replicate}}"
+    return ir.StringAttr.get(text)
 
 
 def _without_hint(op: ir.Operation) -> ir.WalkResult:
