@@ -34,15 +34,15 @@ _RAW = re.compile(r'R"(\w*)\((.*?)\)\1"', re.DOTALL)
 _TEST = re.compile(r"^\s*(?:XLA_)?TEST(?:_[FP])?\(\s*\w+,\s*(\w+)\s*\)", re.MULTILINE)
 #: Bytes of all a module's tensors up to which its plan is run: many hold large contractions.
 _MOST_BYTES = 2**22
-#: Kinds of modules that eggshard does not take, by what its errors say: with manual subgroups, GSPMD's form of
-#: shard_map; with device orders, or numbers of devices, that no one mesh has; with tokens; with custom calls of the
-#: module's functions or of tuples, and asynchronous ops; with collectives among replicas.
+#: Kinds of modules that eggshard does not take, by what its errors say: with manual subgroups, or GSPMD's form of
+#: shard_map; with device orders, numbers of devices or ranks that no one mesh has; with tokens; with custom calls of a
+#: module's functions or of tuples, and asynchronous ops; with collectives, or partition ids, outside shard_map.
 _OUT_OF_SCOPE = {
     "manual": r'GSPMD sharding "[^"]*manual|@SPMD(FullToShard|ShardToFull)Shape',
-    "orders": r"is not made of axes of|leaves out devices|is over \d+ devices",
-    "tokens": r"takes or makes a token|create_token|result \d+ of @main: GSPMD sharding \"\{\{",
-    "calls": r"has type (tuple|!mhlo)|calls functions of the module",
-    "replicas": r"its groups are of replicas",
+    "orders": r"is not made of axes of|leaves out devices|is over \d+ devices|is not of a tensor of",
+    "tokens": r'takes or makes a token|create_token|of @main: GSPMD sharding "\{\{',
+    "calls": r"has type (tuple|!mhlo)|calls functions of the module|it takes a tuple",
+    "collectives": r"its groups are of replicas|which are left to the compiler",
 }
 
 

@@ -17,6 +17,7 @@ from eggshard.frontends.stablehlo.module_reader import captured_values
 from eggshard.frontends.stablehlo.region_reader import Handler, OpReaders, RegionReader
 from eggshard.frontends.stablehlo.shardings import gspmd_group
 from eggshard.ops import registry
+from eggshard.ops.opaque_factors import PLACEMENTS
 from eggshard.ops.reductions.monoids import recognise_monoid
 from eggshard.program import monoids
 from eggshard.program.attributes import Attributes
@@ -28,6 +29,8 @@ from eggshard.program.types import TOKEN, mlir_dtype
 
 #: Monoids for which combining with the same value twice changes nothing.
 _IDEMPOTENT = ("max", "min", "and", "or")
+#: Custom calls that only keep XLA's propagation from crossing them.
+_BARRIERS = ("ShardBarrierFrom", "ShardBarrierTo")
 
 
 def _constant(reader: RegionReader, operation: Any, name: str) -> None:
@@ -127,11 +130,13 @@ def _custom_call(reader: RegionReader, operation: Any, name: str) -> None:
         return
     if target in ("SPMDFullToShardShape", "SPMDShardToFullShape"):
         raise ProgramError(f"custom_call @{target} is GSPMD's form of shard_map; lower with Shardy enabled in JAX")
+    if target in _BARRIERS:
+        return _identity(reader, operation, name)
     attributes = attributes_of(operation)
     called = attributes.get("called_computations")
     if called is not None and len(ir.ArrayAttr(called)):
         raise ProgramError(f"custom_call @{target} calls functions of the module, which is not supported; inline them")
-    effectful = str(attributes.get("has_side_effect", "false")) == "true"
+    effectful = str(attributes.get("has_side_effect", "false")) == "true" and target not in PLACEMENTS
     reader.add(operation, "custom_call_effectful" if effectful else "custom_call")
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
+from jaxlib.mlir import ir
+
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.frontends.normalization.normal_forms import finished
 from eggshard.frontends.stablehlo.module_reader import ModuleReader
@@ -90,6 +92,8 @@ class RegionReader:
         if found is not None:
             return found
         attributes = self._outer_constant(value)
+        if isinstance(value.type, ir.TupleType):
+            raise ProgramError("it takes a tuple; only copies and elements of tuples are supported")
         if attributes is None:
             raise ProgramError("its region uses a value from outside, which only while, case and if may here")
         type_ = self.module.type(value.type, "a constant")

@@ -105,7 +105,9 @@ def gspmd_sharding(text: str, rank: int, mesh: Mesh) -> Sharding:
     position = np.empty(mesh.size, np.int64)
     position[mesh.grid.reshape(-1)] = np.arange(mesh.size)
     digits = _mixed_radix(position[tiles])
-    if digits is None or tiles.ndim < rank:
+    if tiles.ndim != rank + _replicating(body):
+        raise ProgramError(f"GSPMD sharding {text} is not of a tensor of {rank} dimensions; tile each of them")
+    if digits is None:
         raise ProgramError(f"GSPMD sharding {text} is not made of axes of {mesh}; state it with sdy.sharding instead")
     dims = tuple(DimSharding(tuple(r for d in digits[i] for r in _axes(mesh, *d)), open_) for i in range(rank))
     return Sharding(dims).canonical(mesh)
@@ -121,6 +123,12 @@ def _gspmd_body(text: str) -> str:
     """A GSPMD string without braces, metadata and its group; to be sharded *like* others binds no tensor."""
     body = text.strip().strip('"').strip().removeprefix("{").removesuffix("}").strip()
     return re.sub(r"\s*(metadata=\{.*\}|\bshard_(as|like) \d+)", "", body)
+
+
+def _replicating(body: str) -> int:
+    """How many of the last dimensions of a string's tiles replicate."""
+    listed = re.search(r"last_tile_dims=\{([^}]*)\}", body)
+    return len(listed[1].split(",")) if listed else int("last_tile_dim_replicate" in body)
 
 
 @lru_cache(maxsize=4096)

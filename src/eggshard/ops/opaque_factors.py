@@ -12,13 +12,16 @@ from eggshard.program.attributes import Attributes
 
 Target = Callable[[Types, Types], FactorRule | None]
 
+#: Marks of where a value is placed, which every device does to what it holds. They claim an effect only so that none is
+#: removed.
+PLACEMENTS = ("annotate_device_placement", "MoveToDevice", "MoveToHost")
 #: Targets all of whose tensors correspond index by index: markers, and ops between neighbours, which move what they
 #: have along the dimension that they are about.
 _POINTWISE = (
-    "annotate_device_placement", "Cholesky", "CompactWyHelper", "InspectSharding", "InvertDiagBlocksLowerTriangular",
-    "InvertDiagBlocksUpperTriangular", "LayoutConstraint", "mhlo.erf", "MoveToDevice", "MoveToHost", "X64Combine",
-    "X64SplitHigh", "X64SplitLow", "xla.megascale.provide_metadata", "_SPMDInternalOp_MultiPad",
-    "_SPMDInternalOp_MultiRotate", "_SPMDInternalOp_MultiSlice", "_SPMDInternalOp_RotateRight", "_SPMDInternalOp_Wrap",
+    *PLACEMENTS, "Cholesky", "CompactWyHelper", "InspectSharding", "InvertDiagBlocksLowerTriangular",
+    "InvertDiagBlocksUpperTriangular", "LayoutConstraint", "mhlo.erf", "X64Combine", "X64SplitHigh", "X64SplitLow",
+    "xla.megascale.provide_metadata", "_SPMDInternalOp_MultiPad", "_SPMDInternalOp_MultiRotate",
+    "_SPMDInternalOp_MultiSlice", "_SPMDInternalOp_RotateRight", "_SPMDInternalOp_Wrap",
 )
 
 

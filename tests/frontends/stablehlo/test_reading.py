@@ -207,6 +207,7 @@ def test_sharding_groups_and_what_they_speak_of_are_read() -> None:
         (ShardingError, "both sub-axis and full-axis", on_mesh('[{"x":(1)2}, {"x"}]')),
         (ShardingError, "doesn't divide the size of the full axis 4", on_mesh('[{"x":(1)3}, {}]')),
         (ProgramError, "over 4 devices", identity('mhlo.sharding = "{devices=[4,1]<=[4]}"')),
+        (ProgramError, "of a tensor of 2 dim", identity('mhlo.sharding = "{devices=[2,2,2]<=[8]}"')),
         (ProgramError, "lower the program with Shardy", identity('mhlo.sharding = "{manual}"')),
     ],
 )

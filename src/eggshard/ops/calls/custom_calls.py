@@ -10,6 +10,7 @@ import numpy as np
 from eggshard.errors import LoweringError
 from eggshard.ops.arithmetic import current
 from eggshard.ops.base import Arrays
+from eggshard.ops.opaque_factors import PLACEMENTS
 from eggshard.program.attributes import Attributes
 
 Meaning = Callable[[Attributes, Arrays], tuple[np.ndarray, ...]]
@@ -55,5 +56,5 @@ def _trsm(attrs: Attributes, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return current().evaluate("triangular_solve", spelled, arrays)
 
 
-_CALLS: dict[str, Meaning] = {"annotate_device_placement": _identity}
+_CALLS: dict[str, Meaning] = dict.fromkeys(PLACEMENTS, _identity)
 _LAPACK: dict[str, Meaning] = {"potrf": _potrf, "trsm": _trsm}

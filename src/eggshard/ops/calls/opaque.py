@@ -26,6 +26,7 @@ from eggshard.ops.base import (
     replicated_rule,
 )
 from eggshard.ops.calls.custom_calls import meaning_of
+from eggshard.ops.opaque_factors import PLACEMENTS, known_factors
 from eggshard.ops.spelling import bound, function_type
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
@@ -73,8 +74,10 @@ class _CustomCall(OpDef):
     mlir_name = "stablehlo.custom_call"
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        text = attrs.get("sdy.sharding_rule")
-        if not self.pure or not text or attrs["call_target_name"] == _PARTITIONING_CALLBACK:
+        text, target = attrs.get("sdy.sharding_rule"), attrs["call_target_name"]
+        if self.pure and target in PLACEMENTS:
+            return known_factors(target, operands, results) or replicated_rule(operands, results)
+        if not self.pure or not text or target == _PARTITIONING_CALLBACK:
             return replicated_rule(operands, results)
         return rule_of_text(text, operands, results)
 
