@@ -74,6 +74,12 @@ def test_programs_with_collectives_are_refused() -> None:
             return %0 : tensor<4xf32> }""")
 
 
+def test_programs_whose_shardings_are_of_gspmd_are_refused() -> None:
+    with pytest.raises(es.errors.ProgramError, match="lower it with Shardy enabled"):
+        es.partition("""func.func @main(%a: tensor<4xf32> {mhlo.sharding = "{devices=[4]<=[4]}"}) -> tensor<4xf32> {
+            return %a : tensor<4xf32> }""")
+
+
 @pytest.mark.parametrize("options, error, words", [
     ({"mode": "fast"}, es.errors.ProgramError, "shardy, global"),
     ({"cost_model": "h100-node"}, es.errors.CostModelError, "mode='global'"),

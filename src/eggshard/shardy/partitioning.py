@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 MODES = ("shardy", "global")
 #: The part of the modelled time that a plan which sends more bytes must save: models of time err by more than bytes.
 _SAVED = 0.05
+#: A sharding of GSPMD's with tiles.
+_GSPMD = re.compile(r'mhlo\.sharding = "[^"]*devices=')
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,6 +183,10 @@ def _partitioned(text: str, mode: str, enable_halo_exchange: bool, model: CostMo
             raise ProgramError(
                 f"the program has explicit collectives already ({op.name}): bring it to shards with "
                 "eggshard.shardy.run and the passes that are left, or give the program before them")
+        if not module.meshes and _GSPMD.search(text):
+            raise ProgramError(
+                "the program's shardings are GSPMD's (mhlo.sharding), which Shardy's passes do not read: lower it with "
+                "Shardy enabled in JAX, or plan it with eggshard.optimize")
         for step in read_steps(steps):
             priced = model is not None and step.pass_.name == "insert-explicit-reshards"
             (Step(step.pass_, {**step.options, "cost-model": model}) if priced else step).run(module)
