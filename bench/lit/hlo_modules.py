@@ -35,10 +35,12 @@ _TEST = re.compile(r"^\s*(?:XLA_)?TEST(?:_[FP])?\(\s*\w+,\s*(\w+)\s*\)", re.MULT
 #: Bytes of all a module's tensors up to which its plan is run: many hold large contractions.
 _MOST_BYTES = 2**22
 #: Kinds of modules that eggshard does not take, by what its errors say: with manual subgroups, or GSPMD's form of
-#: shard_map; with device orders, numbers of devices or ranks that no one mesh has; with tokens; with custom calls of a
-#: module's functions or of tuples, and asynchronous ops; with collectives, or partition ids, outside shard_map.
+#: shard_map; with partial sums at the ends; with device orders, numbers of devices or ranks that no one mesh has; with
+#: tokens; with custom calls of a module's functions or of tuples, and asynchronous ops; with collectives, or partition
+#: ids, outside shard_map.
 _OUT_OF_SCOPE = {
     "manual": r'GSPMD sharding "[^"]*manual|@SPMD(FullToShard|ShardToFull)Shape',
+    "unreduced": r'GSPMD sharding "[^"]*unreduced',
     "orders": r"is not made of axes of|leaves out devices|is over \d+ devices|is not of a tensor of",
     "tokens": r'takes or makes a token|create_token|of @main: GSPMD sharding "\{\{',
     "calls": r"has type (tuple|!mhlo)|calls functions of the module|it takes a tuple",
@@ -151,7 +153,7 @@ def table(found: Sequence[Compared]) -> Table:
     return totals(
         {**files, "all": found}, "the sharded HLO modules of XLA's tests: bytes of the busiest device beside XLA's",
         "XLA gets each module with and without the shardings of its instructions, and the fewer bytes count. no peer: "
-        f"XLA fails, too. {', '.join(_OUT_OF_SCOPE)}: what eggshard does not take. unread: jaxlib does not, or not as "
-        "StableHLO",
+        f"XLA fails, or its bytes cannot be counted. {', '.join(_OUT_OF_SCOPE)}: what eggshard does not take. unread: "
+        "jaxlib does not, or not as StableHLO",
         (*OUTCOMES, *_OUT_OF_SCOPE, "unread"),
     )

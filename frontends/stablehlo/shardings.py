@@ -85,7 +85,7 @@ class MeshTable:
 def gspmd_sharding(text: str, rank: int, mesh: Mesh) -> Sharding:
     """The sharding that a GSPMD string such as ``{devices=[4,1,2]<=[8] last_tile_dim_replicate}`` means on a mesh.
 
-    ProgramError for manual or nested ones, and for tiles that no (sub-)axes of the mesh produce.
+    ProgramError for manual, unreduced or nested ones, and for tiles that no (sub-)axes of the mesh produce.
     """
     body = _gspmd_body(text)
     if body == "replicated":
@@ -134,7 +134,7 @@ def _replicating(body: str) -> int:
 @lru_cache(maxsize=4096)
 def _gspmd_tiles(body: str) -> np.ndarray | None:
     """Device ids by tile, one dimension per tensor dimension and then those that replicate; None if not tiled."""
-    if "manual" in body:
+    if "manual" in body or "unreduced" in body:
         return None
     match = re.match(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))", body)
     if match is None:

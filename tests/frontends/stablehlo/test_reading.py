@@ -209,6 +209,8 @@ def test_sharding_groups_and_what_they_speak_of_are_read() -> None:
         (ProgramError, "over 4 devices", identity('mhlo.sharding = "{devices=[4,1]<=[4]}"')),
         (ProgramError, "of a tensor of 2 dim", identity('mhlo.sharding = "{devices=[2,2,2]<=[8]}"')),
         (ProgramError, "lower the program with Shardy", identity('mhlo.sharding = "{manual}"')),
+        (ProgramError, "is not supported",
+         identity('mhlo.sharding = "{devices=[4,1,2]<=[8] last_tile_dims={unreduced}}"')),
     ],
 )
 def test_errors_name_the_place_and_the_remedy(error: type[Exception], message: str, text: str) -> None:
