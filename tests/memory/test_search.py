@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from bench.memory import compiled_memory
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import eggshard as es
 from eggshard.limits import Deadline
 from eggshard.memory.search import MemoryPriced, cheapest_within, front
+from eggshard.steps.control_steps import Loop
 
 
 def program() -> object:
@@ -99,3 +106,20 @@ def test_one_time_limit_ends_the_search_for_less_memory_too(cheapest: es.Plan, m
         es.optimize(program(), cost_model="alpha-beta", memory_limit=int(0.7 * cheapest.peak_bytes),
                     limits=es.Limits(seconds=0))
     assert len(es.pareto(program(), limits=es.Limits(seconds=0))) >= 1
+
+
+def test_strips_of_a_program_without_loops_are_proved() -> None:
+    rows = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+
+    def steps(u: Any) -> Any:
+        for _ in range(3):
+            u = u + 0.1 * (jnp.roll(u, 1, 0) - 2 * u + jnp.roll(u, -1, 0))
+        return u
+
+    sharding = NamedSharding(rows, P("x"))
+    lowered = jax.jit(steps, in_shardings=sharding, out_shardings=sharding).lower(
+        jax.ShapeDtypeStruct((1024, 256), np.float32))
+    limit = int(0.8 * es.optimize(lowered).memory.peak)
+    plan = es.optimize(lowered, memory_limit=limit)
+    assert any(isinstance(step.action, Loop) and step.action.trip_count for step in plan.steps)
+    assert plan.memory.peak <= limit and not plan.search.fallback and plan.prove().equal

@@ -71,8 +71,9 @@ class Arithmetic:
         wide = numerics.widened(array)
         return None if np.isnan(wide).any() else wide
 
-    def looped(self, turns: int, counted: bool = True) -> None:
-        """A loop has run its body so often, and goes on. counted: how often it runs is known before."""
+    def looped(self, turns: int, counted: bool = True, stated: int = 0) -> None:
+        """A loop has run its body so often, and goes on. counted: how often it runs is known before; stated: what a
+        plan says of that."""
 
     def evaluate(
         self, name: str, attrs: Attributes, arrays: Arrays, regions: Sequence[Region] = ()

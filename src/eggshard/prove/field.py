@@ -99,12 +99,12 @@ class Field(linear_algebra.Field):
 
     # What the evaluation of ops and steps asks for.
 
-    def looped(self, turns: int, counted: bool = True) -> None:
+    def looped(self, turns: int, counted: bool = True, stated: int = 0) -> None:
         self.turns = max(self.turns, turns)
         if not counted and (turns > MOST_TURNS or time.monotonic() > self.ends):
             raise Endless(f"a loop that ends by what it computes has not done so after {turns} turns over a field")
-        if self.most_turns is not None and turns > self.most_turns:
-            raise VerificationError(f"a loop has not ended after {self.most_turns} turns; the program's have")
+        if self.most_turns is not None and turns > max(self.most_turns, stated):
+            raise VerificationError(f"a loop has not ended after {turns} turns; the program's have")
 
     def stored(self, dtype: str) -> np.dtype:
         return _stored(dtype)

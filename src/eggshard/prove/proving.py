@@ -290,7 +290,8 @@ def compared(of_run: Pairs, runs: int, seed: int, fields: Fields, ends: float = 
         try:
             with using(field), np.errstate(all="ignore"):
                 want = [np.asarray(w) for w in evaluate_program(program, inputs)]
-                # A plan's loops run as often as the program's, or less often where they are cut into rows.
+                # A plan's loops run as often as the program's, or less often where they are cut into rows; those over
+                # strips as often as they say.
                 field.most_turns = 2 * field.turns + 1
                 got = [np.asarray(g) for g in run(inputs)]
         except Endless as error:

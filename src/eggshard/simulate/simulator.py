@@ -217,7 +217,7 @@ def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
             return tuple(carried)
         carried = [_where(going, new, old) for new, old in zip(run(action.body, carried), carried, strict=True)]
         turns += 1
-        current().looped(turns)
+        current().looped(turns, stated=action.trip_count or 0)
 
 
 @PERFORMED.handles(Branch)
