@@ -33,12 +33,14 @@ from eggshard.frontends.globalization.local_values import (
     within,
 )
 from eggshard.frontends.globalization.needed import Needed, in_loop, needed
+from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.frontends.normalization.normal_forms import finished
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, REDUCE
 from eggshard.ops.elementwise.pointwise import Pointwise
 from eggshard.ops.neighbours.halo import AlongDimension
 from eggshard.ops.reductions.monoids import recognise_monoid
+from eggshard.program.attributes import Attributes
 from eggshard.program.program import Op, Region
 
 
@@ -324,6 +326,8 @@ class Reader:
                 self.write.cut(v, {d: own[d][0] for d in sorted(own)}, [own[d][1] for d in sorted(own)])
                 for v, own in zip(values, at, strict=True)]
             (root,) = self.write.emit(op.name, operands, op.attributes, op.regions)
+            if self.write.type_of(root).shape != tuple(lines[g].line.size for g in result if g in kept):
+                raise Unreadable("its attributes hold sizes of local tensors")
             self._computed[key] = root, tuple(found.anchor - m for found, m in zip(lines, middles, strict=True))
         root, anchors = self._computed[key]
         sources = dict(zip((g for g in result if g in kept), range(len(result)), strict=False))
@@ -363,7 +367,8 @@ class Reader:
         if not goes_on.is_number:
             raise Unreadable("devices leave it at different times")
         regions = [finished(r.write.build(out)) for r, out in ((test, goes_on.roots), (reader, outputs))]
-        results = self.write.emit("while", [v.roots[0] for v in carried], op.attributes, tuple(regions))
+        attributes = Attributes({name: value for name, value in op.attributes.items() if name != DIVERGES})
+        results = self.write.emit("while", [v.roots[0] for v in carried], attributes, tuple(regions))
         return [replace(v, roots=(root,)) for v, root in zip(given, results, strict=True)]
 
     def _inside(

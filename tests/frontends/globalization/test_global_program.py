@@ -178,7 +178,13 @@ def gathered(u: Any) -> Any:
     return sums(widened(u)) + lax.all_gather(u, "x").sum(0)
 
 
+def columns_at_runtime(u: Any) -> Any:
+    start = lax.pmax(u.max(), "x") % 2
+    return sums(widened(lax.dynamic_slice_in_dim(u, start, 3, axis=1))).repeat(2, 1)[:, :4]
+
+
 @pytest.mark.parametrize(("code", "why"), [
+    (columns_at_runtime, "takes dimensions apart"),
     (scaled_strips, "put together of 16 parts"),
     (local_order, "looks along a dimension that is cut"),
     (gathered, "no reading across devices"),
