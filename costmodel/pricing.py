@@ -19,7 +19,6 @@ from eggshard.program.types import TensorType
 from eggshard.steps.control_steps import Branch, Loop, price_of_loop
 from eggshard.steps.moves import Copies
 from eggshard.steps.steps import Action, Local, StepPlan
-from eggshard.steps.window_steps import Crop
 
 #: Ops that only rename elements: compilers fold them into layouts and consumers, and extraction does not see them.
 FREE_OPS = ("reshape", "transpose")
@@ -27,23 +26,18 @@ FREE_OPS = ("reshape", "transpose")
 
 def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> StepInfo:
     """What a cost model sees of an action on shards of these types."""
-    results = action.result(mesh, operands)
     if isinstance(action, Local) and action.name in FREE_OPS:
         return StepInfo("local", mesh, op=action.name, dtype=operands[0].dtype)
+    touched = float(action.touched(mesh, operands))
+    types = operands or action.result(mesh, operands)
+    dtype = types[0].dtype if types else "f32"
     if isinstance(action, Local):
-        touched = registry.get(action.name).touched(operands, results)
-    elif isinstance(action, Crop) and action.cuts(operands[0]):
-        touched = 0.0
-    else:
-        touched = sum(t.bytes for t in (*operands, *results)) + action.staged(mesh, operands)
-    dtype = operands[0].dtype if operands else results[0].dtype if results else "f32"
-    if isinstance(action, Local):
-        return StepInfo("local", mesh, op=action.name, flops=action.flops, memory_bytes=float(touched), dtype=dtype)
+        return StepInfo("local", mesh, op=action.name, flops=action.flops, memory_bytes=touched, dtype=dtype)
     wire = action.busiest(mesh, operands) if action.messages else 0.0
     copies = action.copied(mesh, operands) if action.messages else Copies()
     return StepInfo(
         action.kind, mesh, axes=action.axes, group=mesh.count(action.axes) if action.axes else 1,
-        wire_bytes=wire, messages=action.messages, memory_bytes=float(touched), dtype=dtype, hops=action.hops,
+        wire_bytes=wire, messages=action.messages, memory_bytes=touched, dtype=dtype, hops=action.hops,
         copied_bytes=copies.bytes, runs=copies.runs,
     )
 

@@ -54,6 +54,8 @@ CASES: dict[str, tuple[str, Attributes, list[np.ndarray]]] = {
     "edge": ("extend", Attributes(dimension=0, lhs=1, rhs=2, mode="edge"), [FIELD]),
     "mirrored rim": ("extend", Attributes(dimension=0, lhs=2, rhs=2, mode="reflect"), [FIELD]),
     "update": ("update_slice", Attributes(start_indices=(5, 0)), [FIELD, FIELD[1:10] * 2]),
+    "update of a row": ("update_slice", Attributes(start_indices=(23, 0)), [FIELD, FIELD[1:2] * 2]),
+    "update of a corner": ("update_slice", Attributes(start_indices=(7, 2)), [FIELD, FIELD[:2, :1] * 2]),
     "mirrored": ("reverse", Attributes(dimensions=(0,)), [FIELD]),
     "convolution": ("convolution", convolution_attributes(
         ("bf0", "oi0", "bf0"), padding=((1, 1),), window_strides=(1,)), [integers(1, 2, 24), integers(2, 2, 3)]),
@@ -93,7 +95,7 @@ def check(mesh: Mesh, case: str, count: int, dtype: str = "f32") -> int:
     return len(found)
 
 
-@pytest.mark.parametrize("case", ["pad", "slice"])
+@pytest.mark.parametrize("case", ["pad", "slice", "update of a row", "update of a corner"])
 def test_some_windows(case: str) -> None:
     assert check(MESHES[0], case, 12) > 5
 

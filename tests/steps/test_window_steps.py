@@ -158,3 +158,14 @@ def test_json(plan):
     back = Plan.from_json(plan.to_json())
     assert back == plan and str(back) == str(plan)
     assert back.device_program.steps == plan.device_program.steps
+
+
+def test_a_box_in_a_small_part_of_a_shard_costs_that_part():
+    row, column = (0, HOME, 5, 6), (1, Dim(("y",), 3), 3, 4)
+    for box, shape in (((row,), (1, 3)), ((column,), (4, 1)), ((row, column), (1, 1))):
+        select = BoxSelect(box)
+        assert select.slab(MESH, LOCAL, LOCAL).shape == shape
+        assert step_info(MESH, select, (LOCAL, LOCAL)).memory_bytes == 3 * LOCAL.with_shape(shape).bytes
+        assert select.slab(MESH, LOCAL, TensorType((), "f32")) is None
+    for start, stop in ((1, 9), (5, 5), (20, 30)):  # over half of a shard, nothing, outside
+        assert BoxSelect(((0, HOME, start, stop),)).slab(MESH, LOCAL, LOCAL) is None

@@ -50,8 +50,9 @@ def fenced(plan: StepPlan, platform: str = "cpu") -> frozenset[int]:
     moved: set[int] = set()
     joined: set[int] = set()
     for step in reversed(plan.steps):
-        pieces, cut = _in_pieces(step), _cuts(plan, step)
-        if pieces or (_computes(step) and not cut):
+        slab, cut = _slab(plan, step), _cuts(plan, step)
+        pieces = _in_pieces(step) and not slab
+        if pieces or slab or (_computes(step) and not cut):
             # Where another value than a constant is chosen, even a single reader tests every element that it reads.
             chosen = _local(step, _TURNING) or (
                 isinstance(step.action, BoxSelect) and all(plan.types[v].rank for v in step.operands)
@@ -66,10 +67,13 @@ def fenced(plan: StepPlan, platform: str = "cpu") -> frozenset[int]:
         if pieces or cut or isinstance(step.action, Crop | Resize) or _local(step, _MOVING):
             moved.update(step.operands)
             joined.update(() if cut else step.operands)
+        if slab:
+            moved.add(step.operands[0])
         if platform == "cpu":  # others have products of transposed operands
             moved.update(_turned(plan, step))
-    repeated = _repeated(plan) if platform == "cpu" else set()  # others weigh that themselves
-    return frozenset(kept | repeated | _reshaped_updates(plan) | _transformed(plan))
+    if platform == "cpu":  # others weigh that themselves
+        kept |= _repeated(plan) | _updated(plan)
+    return frozenset(kept | _reshaped_updates(plan) | _transformed(plan))
 
 
 def written_alone(plan: StepPlan, kept: Set[int]) -> frozenset[int]:
@@ -110,6 +114,17 @@ def _passed_on(action: Local) -> bool:
     return action.name in _MOVING | _RESHAPED or (registry.known(action.name) and registry.get(action.name).pointwise)
 
 
+def _updated(plan: StepPlan) -> set[int]:
+    """What is written over in a small part, and read by more than the next such update.
+
+    XLA:CPU fuses the update with pointwise readers, which then test the place of every element.
+    """
+    slabs = [step for step in plan.steps if _slab(plan, step)]
+    bases = {id(step): step.operands[:1] for step in slabs}
+    read = {v for step in plan.steps for v in bases.get(id(step), step.operands)} if slabs else set()
+    return {v for step in slabs for v in step.results if v in read}
+
+
 def _reshaped_updates(plan: StepPlan) -> set[int]:
     """Results of updates that read what they update elsewhere, and are reshaped, or scattered.
 
@@ -117,11 +132,21 @@ def _reshaped_updates(plan: StepPlan) -> set[int]:
     still reads: ``a.at[1:-1].set(a[2:] + a[:-2])[None]`` is wrong under `jax.jit` of JAX 0.10.2.
     """
     reshaped = {v for step in plan.steps if _local(step, _RESHAPES) for v in step.operands}
-    updates = [step for step in plan.steps if _local(step, _UPDATES) and not reshaped.isdisjoint(step.results)]
+    updates = [
+        (step, base, update) for step in plan.steps if not reshaped.isdisjoint(step.results)
+        for base, update in _updates(plan, step)
+    ]
     if not updates:
         return set()
     maker = {v: step for step in plan.steps if not step.action.messages for v in step.results}
-    return {v for step in updates if _reads(maker, step.operands[1], step.operands[0]) for v in step.results}
+    return {v for step, base, update in updates if _reads(maker, update, base) for v in step.results}
+
+
+def _updates(plan: StepPlan, step: Step) -> list[tuple[int, int]]:
+    """The value that a step writes over a part of, and what it writes; nothing of other steps."""
+    if _local(step, _UPDATES):
+        return [(step.operands[0], step.operands[1])]
+    return [(step.operands[1], step.operands[0])] if _slab(plan, step) else []
 
 
 def _transformed(plan: StepPlan) -> set[int]:
@@ -176,6 +201,12 @@ def _in_pieces(step: Step) -> bool:
     if isinstance(step.action, Crop):
         return len(set(step.action.offsets)) > 1
     return isinstance(step.action, BoxSelect | EdgeFill | Mask | WindowExchange)
+
+
+def _slab(plan: StepPlan, step: Step) -> bool:
+    """Whether a step writes over a small part of its last operand, in place."""
+    return isinstance(step.action, BoxSelect) and bool(
+        step.action.slab(plan.mesh, *(plan.types[v] for v in step.operands)))
 
 
 def _turned(plan: StepPlan, step: Step) -> list[int]:

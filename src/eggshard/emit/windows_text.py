@@ -7,7 +7,7 @@ concatenation; otherwise each device looks its rows up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -22,8 +22,8 @@ from eggshard.steps.window_steps import (
     EdgeFill,
     HaloExchange,
     Loads,
+    Range,
     WindowExchange,
-    local_range,
     pairs_of,
 )
 
@@ -102,14 +102,28 @@ class WindowText(BodyText):
 
     @EMITTED.handles(BoxSelect)
     def _box_select(self, action: BoxSelect, operands: Sequence[Value]) -> list[Value]:
-        """The first operand inside a box of global indices, the second outside it, one dimension after the other."""
-        out, outside = operands
-        for dim, window, start, stop in action.box:
-            low, high = local_range(self.mesh, window, start, stop)
-            if (low == high).all():
-                return [outside if outside.type == out.type else self.broadcast(outside, out.type.shape)]
+        """The first operand inside a box of global indices, the second outside it, one dimension after the other.
+
+        A small part of each shard is written over the second operand, which compilers do in place.
+        """
+        inside, outside = operands
+        slab = action.slab(self.mesh, inside.type, outside.type)
+        if slab is not None:
+            corner = [self._unknown_start(starts) if n < m else self.integer(0)
+                      for starts, n, m in zip(slab.starts, slab.shape, inside.type.shape, strict=True)]
+            new, old = (self.dynamic_slice(x, corner, slab.shape) for x in operands)
+            return [self.dynamic_update_slice(outside, self._in_ranges(new, old, slab.ranges), corner)]
+        ranges = action.ranges(self.mesh)
+        if any((low == high).all() for low, high in ranges.values()):
+            return [outside if outside.type == inside.type else self.broadcast(outside, inside.type.shape)]
+        return [self._in_ranges(inside, outside, ranges)]
+
+    def _in_ranges(self, inside: Value, outside: Value, ranges: Mapping[int, Range]) -> Value:
+        """The first value at this device's indices ``[low, high)`` of every dimension given, else the second."""
+        out = inside
+        for dim, (low, high) in ranges.items():
             out = self.within(out, dim, low, high, outside)
-        return [out]
+        return out
 
     @EMITTED.handles(EdgeFill)
     def _edge_fill(self, action: EdgeFill, operands: Sequence[Value]) -> list[Value]:
@@ -170,6 +184,11 @@ class WindowText(BodyText):
             below = self.below(cut, dim, strip.limits)
             rows = self.select(below, *((rows, old) if strip.outside_first else (old, rows)))
         return self.dynamic_update_slice(x, rows, corner)
+
+    def _unknown_start(self, starts: np.ndarray) -> Value:
+        """This device's start; see `_unknown`."""
+        first = int(starts[0])
+        return self._unknown(first) if (starts == first).all() else self.per_device(starts)
 
     def _unknown(self, number: int) -> Value:
         """A number that XLA:CPU does not know when it compiles.

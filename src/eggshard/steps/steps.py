@@ -46,6 +46,10 @@ class Action:
         """Bytes that the busiest device of each of its collectives receives, added up."""
         return self.busiest(mesh, operands) if self.messages else 0.0
 
+    def touched(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        """Bytes of memory that it reads and writes."""
+        return sum(t.bytes for t in (*operands, *self.result(mesh, operands))) + self.staged(mesh, operands)
+
     def staged(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         """Bytes that it reads and writes besides its operands and results, in buffers of its own."""
         return 0.0
@@ -106,6 +110,9 @@ class Local(Action):
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return self.result_types
+
+    def touched(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return registry.get(self.name).touched(operands, self.result_types)
 
 
 @dataclass(frozen=True, slots=True)

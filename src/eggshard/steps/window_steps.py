@@ -40,6 +40,9 @@ class Crop(Action):
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (_resized(operands[0], self.dim, self.new),)
 
+    def touched(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return 0.0 if self.cuts(operands[0]) else Action.touched(self, mesh, operands)
+
 
 #: Slabs, and whose operand's they are, that the same devices send to the same devices, one after the other.
 Load = tuple[tuple[int, Slab], ...]
@@ -256,6 +259,21 @@ def pairs_of(loads: Loads) -> Pairs:
     return tuple(chain.from_iterable(load[0][1].pairs for load in loads))
 
 
+#: ``[devices]`` each: where ``[low, high)`` begins and ends in each device's shard.
+Range = tuple[np.ndarray, np.ndarray]
+
+
+class BoxSlab(NamedTuple):
+    """A box of one shape in every shard, around what the shard holds of a box of global indices.
+
+    starts: per dimension where it begins, ``[devices]``. ranges: what of it is in the box, along dimensions of that.
+    """
+
+    starts: tuple[np.ndarray, ...]
+    shape: tuple[int, ...]
+    ranges: dict[int, Range]
+
+
 @dataclass(frozen=True, slots=True)
 class BoxSelect(Action):
     """Select the first operand inside a box of global indices and the second outside it.
@@ -278,6 +296,30 @@ class BoxSelect(Action):
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (operands[0],)
+
+    def touched(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        """What a slab has of both operands, and is written over the second, if it is no new array."""
+        slab = self.slab(mesh, *operands)
+        return Action.touched(self, mesh, operands) if slab is None else 3.0 * operands[0].with_shape(slab.shape).bytes
+
+    def ranges(self, mesh: Mesh) -> dict[int, Range]:
+        """By dimension which indices of each device's shard are in the box."""
+        return {dim: local_range(mesh, window, start, stop) for dim, window, start, stop in self.box}
+
+    def slab(self, mesh: Mesh, inside: TensorType, outside: TensorType) -> BoxSlab | None:
+        """What is written over the second operand; None if that is nothing, over half of it, or of a scalar."""
+        if outside != inside:
+            return None
+        ranges = self.ranges(mesh)
+        if not np.logical_and.reduce([low < high for low, high in ranges.values()]).any():
+            return None
+        starts, shape = [np.zeros(mesh.size, int)] * inside.rank, list(inside.shape)
+        for dim, (low, high) in ranges.items():
+            shape[dim] = int((high - low).max())
+            starts[dim] = np.minimum(low, inside.shape[dim] - shape[dim])
+            ranges[dim] = low - starts[dim], high - starts[dim]
+        slab = inside.with_shape(tuple(shape))
+        return BoxSlab(tuple(starts), slab.shape, ranges) if 2 * slab.elements <= inside.elements else None
 
 
 @dataclass(frozen=True, slots=True)
