@@ -106,8 +106,7 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     plan = _plan(request, memory_limit, deadline)
     if memory_limit is None and not plan.search.fallback:
         plan = _thrifty(plan, request, deadline)
-    if not deadline.passed:
-        plan = _cheaper_as_global(plan, request, memory_limit, deadline)
+    plan = _cheaper_as_global(plan, request, memory_limit, deadline)
     share, took = request.limits.proof, time.perf_counter() - began
     within = share and min(share * max(PROVED_SECONDS, took), max(share * PROVED_SECONDS, deadline.left))
     try:
@@ -135,6 +134,8 @@ def _cheaper_as_global(
     reading = globalized(plan.program)
     if reading is None:
         return plan
+    if deadline.ends("as global"):
+        return replace(plan, search=replace(plan.search, late=(*plan.search.late, "as global")))
     request = replace(request, loaded=reading, limits=replace(request.limits, seconds=deadline.left))
     try:
         found = replace(_plan(request, memory_limit, deadline), baseline_factory=plan.baseline_factory)
