@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from eggshard.frontends.normalization.batch_indices import AT_COUNTED
 from eggshard.frontends.normalization.dead_ops import without_dead_ops
 from eggshard.frontends.normalization.empty_values import without_empty_values
 from eggshard.frontends.normalization.index_maps import joined, recognise, runs_of
@@ -39,8 +40,11 @@ def finished(region: Region) -> Region:
 
 
 def in_normal_form(region: Region) -> Region:
-    """Rewrite indexing at constants into static ops, and concatenations into the rotations and extensions they are."""
-    return RegionWriter(RegionWriter(region, _AT_CONSTANTS).write(), _OF_PARTS).write()
+    """Rewrite indexing at constants into static ops, at counted places into batched ones, and concatenations into the
+    rotations and extensions that they are."""
+    for forms in (_AT_CONSTANTS, AT_COUNTED, _OF_PARTS):
+        region = RegionWriter(region, forms).write()
+    return region
 
 
 def _along(start: np.ndarray) -> int | None:
