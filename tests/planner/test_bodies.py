@@ -188,3 +188,18 @@ def test_the_baseline_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
         plan = es.optimize(lowered)
     assert plan.search.method == "baseline" and plan.cost.total >= wanted.cost.total
     verify(plan)
+
+
+def test_a_replicated_body_that_nothing_undercuts_sends_nothing() -> None:
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    rows, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
+
+    def steps(x: Array, y: Array) -> Array:
+        y = lax.with_sharding_constraint(y, whole)
+        return lax.fori_loop(0, 32, lambda _, v: jnp.sin(v) + y, x)
+
+    lowered = jax.jit(steps, in_shardings=(whole, rows), out_shardings=whole).lower(
+        *[jax.ShapeDtypeStruct((32, 96), np.float32)] * 2)
+    for model in ("wire-bytes", None):
+        plan = es.optimize(lowered, cost_model=model)
+        assert plan.collectives == plan.baseline.collectives == {"all-gather": 1}

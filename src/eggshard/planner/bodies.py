@@ -186,9 +186,9 @@ class Bodies:
         return self._planned[body]
 
     def _search(self, body: Body) -> StepPlan:
-        plain = self._op_by_op(body)
         if self._is_plain(body):
-            return plain
+            return self._op_by_op(body)
+        plain = self._op_by_op(body)
         found = solve(first_problem(replace(self._state(body), number=len(self._reasons) + 1)))
         self._reasons.append(found.reasons)
         self._gaps.append(_gap(body, found))
