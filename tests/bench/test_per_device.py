@@ -18,6 +18,7 @@ def printed(only: str) -> tuple[bool, str]:
     return good, console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_row_has_bytes_and_collectives_as_written_and_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "SPENT", 0.1)
     good, shown = printed("upwind")
