@@ -77,6 +77,16 @@ def test_a_plan_that_takes_much_more_memory_is_not_taken(monkeypatch: pytest.Mon
     assert es.optimize(heat(2)).collectives == {"collective-permute": 4}
 
 
+def test_a_reading_that_fails_leaves_the_plan_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(program: es.Program) -> None:
+        raise IndexError("no such dimension")
+
+    monkeypatch.setattr("eggshard.planner.optimization.globalized", fail)
+    with pytest.warns(es.errors.FallbackWarning, match="planned as it is written .IndexError: no such dimension"):
+        plan = es.optimize(heat(2))
+    assert plan.collectives == {"collective-permute": 4}
+
+
 @pytest.mark.parametrize("seed", some(range(24), 2))
 def test_plans_of_drawn_codes_on_xla(seed: int) -> None:
     codes = Codes(seed)

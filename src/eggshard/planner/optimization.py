@@ -131,13 +131,13 @@ def _cheaper_as_global(
     Who writes per device says what devices hold: a plan that takes much more memory is none. `Interrupted`, with the
     plan, where the user ends the search for it.
     """
-    reading = globalized(plan.program)
-    if reading is None:
-        return plan
-    if deadline.ends("as global"):
-        return replace(plan, search=replace(plan.search, late=(*plan.search.late, "as global")))
-    request = replace(request, loaded=reading, limits=replace(request.limits, seconds=deadline.left))
     try:
+        reading = globalized(plan.program)
+        if reading is None:
+            return plan
+        if deadline.ends("as global"):
+            return replace(plan, search=replace(plan.search, late=(*plan.search.late, "as global")))
+        request = replace(request, loaded=reading, limits=replace(request.limits, seconds=deadline.left))
         found = replace(_plan(request, memory_limit, deadline), baseline_factory=plan.baseline_factory)
         if memory_limit is None and not found.search.fallback:
             found = _thrifty(found, request, deadline)
@@ -145,6 +145,10 @@ def _cheaper_as_global(
         return plan
     except (Interrupted, KeyboardInterrupt):
         raise Interrupted(plan) from None
+    except Exception as error:  # what is wrong with the reading is not the user's to mend
+        reason = f"{type(error).__name__}: {error}"
+        warnings.warn(f"per-device code is planned as it is written ({reason})", FallbackWarning, stacklevel=4)
+        return plan
     written = memory_of(plan).peak
     within = fits(found, max(int(MOST_MEMORY * written), written + LITTLE_MEMORY))
     if found.search.fallback or found.cost.total >= plan.cost.total or not within:
