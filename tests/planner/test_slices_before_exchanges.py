@@ -50,6 +50,10 @@ func.func @main(%a: tensor<{y}x{x}xf32> {{sdy.sharding = #sdy.sharding<@m, {ON_T
     (((64, 256), (0, 64), (0, 256), 1, 0), 16 * 192),
     # Two rows, and then the columns of those that are wanted.
     (((72, 256), (4, 68), (0, 256), 1, 0), 2 * 64 + 16 * 192),
+    # 130 rows lie on one half of y, 54 columns on one of x, and 55 on none: the field is cut where it lies, and what
+    # remains put on standard tiles (4 of 12 columns) before it is moved.
+    (((130, 64), (1, 129), (8, 56), 2, 4), 64 * 4 + 32 * 12 + 32 * 4),
+    (((130, 64), (1, 129), (8, 56), 2, 5), 64 * 4 + 32 * 36),
 ])
 def test_fields_that_are_wrapped_around(arguments, elements) -> None:
     assert plan(around(*arguments)).wire_bytes == 4 * elements
@@ -91,14 +95,15 @@ def test_even_rows_before_odd_ones() -> None:
     assert plan(text).wire_bytes == 8 * 8 * 4
 
 
-def test_few_rows_go_to_all_devices_as_sums() -> None:
-    """3 of 80 rows, beside those of another tensor: 70 others, and twice 7/8 of three rows."""
-    text = on_rows("""
-  %0 = stablehlo.slice %b [19:22, 0:8] : (tensor<80x8xf32>) -> tensor<3x8xf32>
+@pytest.mark.parametrize(("rows", "received"), [(80, 1 + 7 / 8 + 3 * 7 / 8), (800, 2 * 3 * 7 / 8)])
+def test_few_rows_go_to_all_devices(rows: int, received: float) -> None:
+    """3 rows, beside the 70 others of another tensor: put on a device each and cut up, or as sums."""
+    text = on_rows(f"""
+  %0 = stablehlo.slice %b [19:22, 0:8] : (tensor<{rows}x8xf32>) -> tensor<3x8xf32>
   %1 = stablehlo.concatenate %a, %0, dim = 0 : (tensor<80x8xf32>, tensor<3x8xf32>) -> tensor<83x8xf32>
   return %1 : tensor<83x8xf32>
-""", [(80, 8), (80, 8)], [(83, 8)])
-    assert plan(text).wire_bytes == (70 + 2 * 3 * 7 / 8) * 8 * 4
+""", [(80, 8), (rows, 8)], [(83, 8)])
+    assert plan(text).wire_bytes == (70 + received) * 8 * 4
 
 
 def test_two_slices_share_one_exchange_of_a_slice() -> None:

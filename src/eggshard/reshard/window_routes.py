@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from eggshard.errors import ShardingError
+from eggshard.placement.slabs import SlabExchange
 from eggshard.placement.windows import bounding_window, inside, slab_exchange
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement, is_standard, place
@@ -27,28 +28,31 @@ def rewindowed(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Pl
     """The steps between placements that shard every dimension over the same axes; also from dimensions held whole.
 
     Dimension by dimension: what is received along one is sent on along the next, so corners need no messages of their
-    own. None where some index that is needed is held by no device, or partial values are to be combined.
+    own, and along which less is received than is dropped comes first. None where some index that is needed is held by
+    no device, or partial values are to be combined.
     """
     if (source.partial, source.monoid) != (target.partial, target.monoid):
         return None
-    steps: list[tuple[Action, Placement]] = []
-    here = source
-    order = sorted(range(len(shape)), key=lambda d: target.dims[d].size - source.dims[d].size)
-    for d in order:
-        n, a, b = shape[d], source.dims[d], target.dims[d]
+    found: list[tuple[float, int, SlabExchange]] = []
+    for d, (n, a, b) in enumerate(zip(shape, source.dims, target.dims, strict=True)):
         if a == b:
             continue
         if a.axes != b.axes:
             if a.axes or a.windowed:
                 return None
             a = Dim(b.axes, 0, 0, n)
-        found = slab_exchange(n, mesh.count(b.axes), a, b)
-        if found is None:
+        slabs = slab_exchange(n, mesh.count(b.axes), a, b)
+        if slabs is None:
             return None
+        found.append(((b.size - a.size) / slabs.width if slabs.width else -math.inf, d, slabs))
+    steps: list[tuple[Action, Placement]] = []
+    here = source
+    for _, d, slabs in sorted(found, key=lambda x: x[0]):
+        b = target.dims[d]
         here = here._replace(dims=(*here.dims[:d], b, *here.dims[d + 1 :]))
-        action: Action = Crop(d, b.axes, b.size, found.offsets)
-        if found.rounds:
-            action = HaloExchange(d, b.axes, b.size, found.offsets, found.rounds)
+        action: Action = Crop(d, b.axes, b.size, slabs.offsets)
+        if slabs.rounds:
+            action = HaloExchange(d, b.axes, b.size, slabs.offsets, slabs.rounds)
         steps.append((action, here))
     return tuple(steps)
 

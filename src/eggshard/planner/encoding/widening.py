@@ -83,7 +83,8 @@ class Widener:
     def _compute(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
         for c, (n, node, _) in demand.nodes.items():
             types, results = tuple(graph.type_of(child) for child in node.children), graph.classes[c].types
-            computed = [s for p in (*demand.homes(c), *demand.made_of(c)) for s in demand.strategies(c, p)]
+            placements = (*demand.homes(c), *demand.made_of(c), *demand.left_on(c))
+            computed = [s for p in placements for s in demand.strategies(c, p)]
             for s in (*computed, *demand.reductions(c)):
                 needs = tuple(dict.fromkeys(
                     out.need(child, p) for child, p in zip(node.children, s.operands, strict=True)

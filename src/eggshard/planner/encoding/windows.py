@@ -15,7 +15,7 @@ from eggshard.egraph.graph import EGraph, ENode
 from eggshard.ops import registry
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_transfer import WindowTransfer
-from eggshard.placement.windows import trimmed
+from eggshard.placement.windows import covers, trimmed
 from eggshard.planner.encoding.bounding import axes_of, bounding_windows, clusters, grid_of, touch, width_of, within
 from eggshard.planner.encoding.logical_dims import Axes, LogicalDims
 from eggshard.planner.encoding.tilings import Tilings
@@ -183,9 +183,9 @@ class WindowDemand:
         rows = (row for c in self._computing(g) for row in self.nodes[c][2].reaches)
         return any(r is not None and r.first == r.last and r.scale > r.divisor for row in rows for r in row)
 
-    def _given_elsewhere(self, g: int) -> bool:
-        """Whether a value is an input that lies over the axes of none of its windows."""
-        axes = {axes_of(p) for p in self.given.get(g, ())}
+    def _lies_elsewhere(self, g: int) -> bool:
+        """Whether a value is an input, or left where operands lie, over the axes of none of its windows."""
+        axes = {axes_of(p) for p in (*self.given.get(g, ()), *self.tilings.left.get(g, ()))}
         return bool(axes) and axes.isdisjoint(axes_of(p) for p in self.made[g])
 
     def _computing(self, g: int) -> list[int]:
@@ -282,14 +282,14 @@ class WindowDemand:
         the value is another one moved, which can be widened instead.
 
         Else the narrowest itself is computed; of those that are wrapped, which mostly cannot be computed, what of them
-        lies inside the tensor, or the standard tiles. From these, too, windows of other tiles are widened: of inputs
+        lies inside the tensor, or the standard tiles. From these, too, windows of other tiles are widened: of values
         that lie over other axes, and where windows are computed from those of an operand that hold what is skipped.
         """
         standard = home(self.mesh, self.views.core_type(g).shape, window)
         same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
         holds = all(a.low <= 0 <= a.high for a in window.dims)
         wrapped = any(a.wrapped is not None for a in window.dims)
-        if not same and (self._skips(g) or self._given_elsewhere(g)):
+        if not same and (self._skips(g) or self._lies_elsewhere(g)):
             self.wanted.setdefault(g, {})[standard] = None
             self.moved.setdefault(g, set()).add(standard)
         if same and self.narrowest(g, window) == window:
@@ -354,6 +354,15 @@ class WindowDemand:
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""
         return [self.views.from_core(c, p) for p in self.made.get(self.views.group[c], ())]
+
+    def left_on(self, c: int) -> list[Placement]:
+        """The tiles of operands that hold all of a class, over the axes of none of its windows: it is cut where an
+        operand lies, and moved then. Over the same axes, windows of the operand serve."""
+        g, shape = self.views.group[c], self.graph.classes[c].types[0].shape
+        over = {axes_of(p) for p in self.made.get(g, ())}
+        left = [self.views.from_core(c, p) for p in self.tilings.left.get(g, ()) if axes_of(p) not in over]
+        return [p for p in left
+                if all(covers(n, self.mesh.count(d.axes), d) for n, d in zip(shape, p.dims, strict=True))]
 
     def _need(self, child: int, placement: Placement, reached: bool, level: int) -> None:
         type_ = self.graph.type_of(child)
