@@ -280,6 +280,13 @@ def test_tables_are_shortest_and_agree_with_routes(mesh, shape, partials, model)
             assert finder.route(type_, placements[i], placements[j]).cost == pytest.approx(table[i, j], rel=1e-9)
 
 
+def test_cutting_and_joining_pieces_takes_time_on_a_host():
+    mesh, shape = Mesh({"x": 4, "y": 2}), (64, 256, 64)
+    route = router(mesh, preset("cpu-host")).route(
+        TensorType(shape, "f32"), placed(mesh, shape, "|xy|"), placed(mesh, shape, "|x|y"))
+    assert [action.kind for action, _ in route.steps] == ["all-to-all"]  # not a permute and an exchange
+
+
 def test_partial_sums_are_reduced_on_the_way():
     def kinds(a, b, mesh=GRID, shape=(64, 64)):
         route = router(mesh).route(TensorType(shape, "f32"), placed(mesh, shape, a), placed(mesh, shape, b))
