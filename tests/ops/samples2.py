@@ -186,6 +186,10 @@ def convolution(rng: np.random.Generator) -> list[Sample]:
         sample((2, 3, 9), (4, 3, 4), numbers=("bf0", "oi0", "bf0"), window_strides=(3,)),
         sample((2, 3), (4, 3), numbers=("bf", "oi", "bf")),
         sample((2, 3, 4, 5, 3), (2, 3, 2, 2, 2), numbers=("bf012", "oi012", "bf012")),
+        # Products: of a batch and the kernel's free dimension, and of all that is summed.
+        sample((5, 2, 3, 1), (5, 4, 3, 6), numbers=("0bf1", "0oi1", "0bf1"), window_strides=(4, 1),
+               padding=((0, 0), (5, 5)), lhs_dilation=(5, 1), window_reversal=(False, True)),
+        sample((3, 4, 5, 2), (3, 4, 5, 2), numbers=("f01b", "i01o", "01bf")),
         # Sums that are exact in bf16.
         (convolution_attributes(dtype="bf16"),
          [rng.integers(-2, 3, shape).astype(ml_dtypes.bfloat16) for shape in ((2, 3, 5, 6), (4, 3, 3, 3))], ()),

@@ -34,8 +34,10 @@ def without_elements(name: str, seed: int = 0) -> Iterator[Sample]:
         for number, factor in enumerate(rule.factors):
             if factor.kind in (PASS, REDUCE) and not factor.positional and factor.size > 1:
                 made = _without(name, sample, operands, results, rule, number)
-                if not {made[0].get("feature_group_count"), made[0].get("batch_group_count")} & {0}:
-                    yield made  # a convolution has at least one group
+                numbers = made[0]["dimension_numbers"] if name == "convolution" else {}
+                window = [made[1][1].shape[d] for d in numbers.get("kernel_spatial_dimensions", ())]
+                if not {made[0].get("feature_group_count"), made[0].get("batch_group_count"), *window} & {0}:
+                    yield made  # a convolution has at least one group, and its window an element
 
 
 def _without(name: str, sample: Sample, operands: Types, results: Types, rule: FactorRule, number: int) -> Sample:

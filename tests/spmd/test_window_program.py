@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.ops.samples import types_of
+from tests.ops.samples2 import convolution_attributes
 
 from eggshard.ops import registry
 from eggshard.placement.transfer import Strategy
@@ -19,6 +20,7 @@ from eggshard.simulate.simulator import run
 from eggshard.simulate.window_simulation import scatter_windows
 from eggshard.spmd.on_shards import on_shards
 from eggshard.spmd.window_program import window_program
+from eggshard.steps.assemble import Assembler
 from eggshard.steps.steps import StepPlan
 
 MESHES = (
@@ -38,7 +40,7 @@ def programs(
         definition.reaches(attributes, operands, results), operands, results[0],
         frozenset({tuple(mesh.axes)[::-1]}), lambda monoid: True, 999,
         lambda windows: definition.window_allowed(attributes, operands, results, windows),
-        definition.windows_by_place,
+        definition.windows_by_place, summed_reaches=definition.summed_reaches(attributes, operands, results),
     )
     (whole,) = definition.evaluate(attributes, arrays)
     for placement in placements:
@@ -50,6 +52,8 @@ def programs(
                 plan = on_shards(mesh, name, attributes, (), operands, results, strategy)
             else:
                 plan = window_program(mesh, definition, attributes, operands, results, strategy, windowed)
+            if strategy.masks:
+                plan = masked(plan, strategy)
             shards = [scatter_windows(mesh, a, p) for a, p in zip(arrays, strategy.operands, strict=True)]
             got = np.array(run(plan, shards)[0])
             if placement.partial:
@@ -60,6 +64,13 @@ def programs(
             message = f"{mesh} {name} {attributes} {strategy}"
             np.testing.assert_array_equal(got[exists], want[exists], err_msg=message)
             yield strategy, plan
+
+
+def masked(plan: StepPlan, strategy: Strategy) -> StepPlan:
+    """The program behind the masks that its operands need."""
+    body = Assembler(plan.mesh)
+    values = [body.input(plan.types[v]) for v in plan.inputs]
+    return body.build(body.emit(plan, tuple(body.mask(values, strategy))))
 
 
 def placed(
@@ -162,6 +173,27 @@ def test_single_elements_are_held_by_all(name: str, given: dict[str, Any], shape
             assert not plan.messages
             sharded += bool(strategy.results[0].dims[0].axes)
     assert sharded > 20
+
+
+def test_devices_share_out_a_kernel() -> None:
+    """Windows that span most of the input, at any stride, dilation and padding; each device sums over a part."""
+    rng, parts, wide = np.random.default_rng(10), 0, 0
+    for mesh in MESHES[:3]:
+        for _ in range(8):
+            size, low, results = (int(rng.integers(*span)) for span in ((9, 20), (-1, 4), (1, 5)))
+            dilation, base, stride = rng.integers(1, 3, 3).tolist()
+            reach = (size - 1) * dilation + (results - 1) * stride + 1
+            n = max(reach // base, 2)
+            attributes = convolution_attributes(
+                ("f0b", "i0o", "0bf"), padding=((low, reach - low - (n - 1) * base - 1),), window_strides=(stride,),
+                lhs_dilation=(base,), rhs_dilation=(dilation,))
+            arrays = [rng.integers(-9, 10, (2, k, m)).astype(np.float32) for k, m in ((n, 2), (size, 3))]
+            for strategy, plan in programs(mesh, "convolution", attributes, arrays,
+                                           placed(rng, mesh, (results, 2, 3), 40, partial=True)):
+                assert not plan.messages
+                parts += bool(strategy.operands[1].dims[1].axes)
+                wide += strategy.operands[0].dims[1].windowed
+    assert parts > 40 and wide > 30
 
 
 def test_even_tiles_reverse_from_tile_to_tile() -> None:

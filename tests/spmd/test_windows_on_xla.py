@@ -59,6 +59,8 @@ CASES: dict[str, tuple[str, Attributes, list[np.ndarray]]] = {
     "mirrored": ("reverse", Attributes(dimensions=(0,)), [FIELD]),
     "convolution": ("convolution", convolution_attributes(
         ("bf0", "oi0", "bf0"), padding=((1, 1),), window_strides=(1,)), [integers(1, 2, 24), integers(2, 2, 3)]),
+    "kernel's gradient": ("convolution", convolution_attributes(
+        ("f0b", "i0o", "0bf"), padding=((1, 2),), rhs_dilation=(2,)), [integers(2, 24, 2), integers(2, 11, 3)]),
 }
 
 
@@ -70,7 +72,8 @@ def check(mesh: Mesh, case: str, count: int, dtype: str = "f32") -> int:
     rng = np.random.default_rng(count)
     definition = registry.get(name)
     (type_,), (whole,) = definition.infer(attributes, types_of(arrays)), definition.evaluate(attributes, arrays)
-    found = list(programs(mesh, name, attributes, arrays, placed(rng, mesh, type_.shape, count)))
+    found = list(programs(mesh, name, attributes, arrays, placed(
+        rng, mesh, type_.shape, count, partial=case == "kernel's gradient")))
     assembler, shards, ends = Assembler(mesh), [], []
     for strategy, plan in found:
         values: list[Any] = []
@@ -95,9 +98,10 @@ def check(mesh: Mesh, case: str, count: int, dtype: str = "f32") -> int:
     return len(found)
 
 
-@pytest.mark.parametrize("case", ["pad", "slice", "update of a row", "update of a corner"])
-def test_some_windows(case: str) -> None:
-    assert check(MESHES[0], case, 12) > 5
+@pytest.mark.parametrize(("case", "count"), [
+    ("pad", 12), ("slice", 12), ("update of a row", 12), ("update of a corner", 12), ("kernel's gradient", 24)])
+def test_some_windows(case: str, count: int) -> None:
+    assert check(MESHES[0], case, count) > 5
 
 
 @pytest.mark.parametrize(("case", "dtype"), [("edge", "i4"), ("window sum", "ui4"), ("rotation", "f8E5M2")])
@@ -107,7 +111,8 @@ def test_some_windows_of_narrow_types(case: str, dtype: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("counter", "convolution")])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in (
+    "counter", "convolution", "kernel's gradient")])
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_windows_of_narrow_types(mesh: Mesh, case: str, dtype: str) -> None:
     assert check(mesh, case, 30, dtype) > 5

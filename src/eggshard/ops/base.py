@@ -7,6 +7,7 @@ An op family's file defines subclasses (or instances) of `OpDef` and registers t
 - `evaluate`: the meaning, in NumPy, on whole tensors or on shards alike;
 - `localize`: the attributes of the same op on shard-local shapes;
 - `reaches`, `window_form`: for ops that look at neighbours, what a window of the result needs, and the op on it;
+- `summed_reaches`: what a shard of an operand needs of the others, where the op sums over a dimension of it;
 - `window_allowed`: which windows of the result they can be computed on;
 - `on_shards`: the op written out, where its shards need to know their place in the tensor;
 - `attributes`: the StableHLO spelling, read and printed through `eggshard.program.codec`;
@@ -185,6 +186,11 @@ class OpDef:
         """Per operand and dimension which of its indices a result index needs; None: the op knows no windows but those
         that its pass factors hand on. Dimensions whose sharding factor is of kind ``permute`` are sharded through it.
         """
+        return None
+
+    def summed_reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches | None:
+        """Like `reaches`, which indices an index of the last operand meets, where the op sums over that operand's
+        dimension `Reach.dim`: sharded, it leaves partial sums. `window_form` tells from its local size that it is."""
         return None
 
     def window_form(

@@ -97,6 +97,14 @@ class Window(NamedTuple):
             return None
         return Reach(dim, -self.low, span - self.low, self.stride, divisor=self.base_dilation)
 
+    def summed_reach(self, dim: int, n: int, results: int) -> Reach | None:
+        """What of an operand dimension of size n an element of the window, at ``dim`` of what slides, meets in all of
+        the ``results``; None where `reach` says more, or where these span more than half of the dimension."""
+        span = (results - 1) * self.stride
+        if min(self.size, n) < 2 or not results or 2 * span > n * self.base_dilation or self.reach(dim, n) is not None:
+            return None
+        return Reach(dim, -self.low, span - self.low, self.dilation, divisor=self.base_dilation)
+
 
 def padding_on_windows(
     windows: Sequence[tuple[Window, int, int, int]], windowed: Windowed

@@ -44,17 +44,29 @@ def linked(rule: FactorRule, reaches: Reaches) -> FactorRule:
     return replace(rule, factors=tuple(factors), operands=tuple(tuple(row) for row in operands))
 
 
+def summing(rule: FactorRule, reaches: Reaches) -> FactorRule:
+    """The rule in which dimensions of the last operand that are summed over windows of others leave partial sums."""
+    factors = list(rule.factors)
+    for row in reaches:
+        for reach in row:
+            if reach is not None:
+                (f,) = rule.operands[-1][reach.dim]
+                factors[f] = replace(factors[f], kind=REDUCE, monoid="add")
+    return replace(rule, factors=tuple(factors))
+
+
 class WindowTransfer:
     """The strategies of one op with one result, on standard tiles and on windows.
 
     windowed: the result dimensions that are computed through reaches; sharding them is what base strategies cannot do.
+    summed: the dimensions of the last operand that are summed over windows of others, in the same way.
     """
 
     def __init__(
         self, mesh: Mesh, rule: FactorRule, reaches: Reaches | None, operands: Sequence[TensorType],
         result: TensorType, orders: frozenset[tuple[str, ...]], partial_allowed: Callable[[str], bool], limit: int,
         window_allowed: Callable[[Mapping[int, tuple[Dim, int]]], bool], windows_by_place: bool = False,
-        view: Callable[[], View] = View,
+        view: Callable[[], View] = View, summed_reaches: Reaches | None = None,
     ):
         self.mesh, self.window_allowed, self.windows_by_place = mesh, window_allowed, windows_by_place
         self.reaches = reaches or tuple((None,) * t.rank for t in operands)
@@ -64,6 +76,9 @@ class WindowTransfer:
             if reach is not None and rule.factors[rule.results[0][reach.dim][0]].kind == PERMUTE
         )
         self.rule = linked(rule, self.reaches) if self.windowed else rule
+        self.summed_reaches = summed_reaches or tuple((None,) * t.rank for t in operands)
+        self.summed = frozenset(reach.dim for row in self.summed_reaches for reach in row if reach is not None)
+        self.rule = summing(self.rule, self.summed_reaches) if self.summed else self.rule
         self._at: dict[Placement, tuple[Strategy, ...]] = {}
         self._bases = partial(enumerated, mesh, self.rule, orders, partial_allowed, limit, sparse=True, view=view)
 
@@ -105,13 +120,39 @@ class WindowTransfer:
             for row in rows for reach in row
         )
 
+    def looks(self, strategy: Strategy) -> bool:
+        """Whether a strategy shards some dimension along which the op looks."""
+        return self.sums(strategy) or any(strategy.results[0].dims[d].axes for d in self.windowed)
+
+    def sums(self, strategy: Strategy) -> bool:
+        """Whether a strategy shards some dimension that is summed over windows."""
+        return any(strategy.operands[-1].dims[d].axes for d in self.summed)
+
     def left_on(self, operand: int, placement: Placement) -> Placement | None:
         """Where the result lies that is computed where an operand is, of exactly what that holds; None if nowhere."""
         return left_on(self.rule, self.reaches, operand, placement, self.result.shape)
 
     def reduced_on(self, base: Strategy, operand: int, placement: Placement) -> Strategy | None:
         """The strategy that reduces over an operand's tiles at this placement instead of over the standard ones."""
-        return reduced_on(self.mesh, self.rule, base, operand, placement)
+        found = reduced_on(self.mesh, self.rule, base, operand, placement)
+        if found is None or not self.sums(found):
+            return found
+        operands = [self._met(i, p.dims, found.operands[-1]) for i, p in enumerate(found.operands)]
+        placed = [p._replace(dims=dims) for p, dims in zip(found.operands, operands, strict=True) if dims is not None]
+        return found._replace(operands=tuple(placed)) if len(placed) == len(operands) else None
+
+    def _met(self, i: int, dims: tuple[Dim, ...], last: Placement) -> tuple[Dim, ...] | None:
+        """The dimensions of an operand, windows where the last one's shards meet it; None where those begin between
+        elements, or may not begin at the same place of each tile."""
+        met = list(dims)
+        for d, reach in enumerate(self.summed_reaches[i]):
+            if reach is None or not (part := last.dims[reach.dim]).axes:
+                continue
+            if reach.scale * part.tile % reach.divisor or (part.windowed and reach.divisor > 1):
+                return None
+            sizes = self.operands[-1].shape[reach.dim], self.operands[i].shape[d]
+            met[d] = reached(part, reach, self.mesh.count(part.axes), *sizes)
+        return tuple(met)
 
     def at(self, placement: Placement) -> Sequence[Strategy]:
         """The strategies that compute the result at this placement; none where its windows cannot be computed."""
@@ -135,7 +176,10 @@ class WindowTransfer:
 
     def _operand(self, i: int, base: Strategy, placement: Placement) -> Placement | None:
         standard, rule = base.results[0], self.rule
-        dims = list(base.operands[i].dims)
+        met = self._met(i, base.operands[i].dims, base.operands[-1])
+        if met is None:
+            return None
+        dims = list(met)
         for d, (factors, reach) in enumerate(zip(rule.operands[i], self.reaches[i], strict=True)):
             if reach is not None:
                 window = placement.dims[reach.dim]

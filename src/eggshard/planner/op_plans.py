@@ -189,7 +189,7 @@ class OpPlans:
             assert program is not None, "offered only where there is one"
             return program
         windowed = self._windowed(op, operands, results, strategy)
-        if windowed:
+        if windowed is not None:
             return window_program(self.mesh, definition, op.attributes, operands, results, strategy, windowed)
         lo, lr = local(operands, strategy.operands), local(results, strategy.results)
         attributes = definition.localize(op.attributes, operands, results, lo, lr)
@@ -232,7 +232,7 @@ class OpPlans:
         """Whether devices do by a strategy just what the op says, on their shards."""
         definition = registry.get(op.name)
         written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
-        moves = s.positional or s.regroups or bool(self._windowed(op, operands, results, s))
+        moves = s.positional or s.regroups or self._windowed(op, operands, results, s) is not None
         return definition.pure and not written and not moves
 
     # -- windows and reshapes across shards --------------------------------------------------------------------------
@@ -259,14 +259,18 @@ class OpPlans:
             lambda monoid: context.partial_allowed(dtype, monoid), context.limits.strategies,
             lambda windows: definition.window_allowed(op.attributes, operands, results, windows),
             definition.windows_by_place, lambda: self.hints.view(op.name, op.attributes, operands, results),
+            definition.summed_reaches(op.attributes, operands, results),
         )
 
-    def _windowed(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> frozenset[int]:
-        """The result dimensions that a strategy shards although the op looks along them."""
+    def _windowed(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> frozenset[int] | None:
+        """The result dimensions that a strategy shards although the op looks along them; None where it shards nothing
+        along which the op looks."""
         if self.context.outer or not registry.get(op.name).reaches(op.attributes, operands, results):
-            return frozenset()
+            return None
         transfer = self.window_transfer(op, operands, results)
-        return frozenset() if transfer is None else frozenset(d for d in transfer.windowed if s.results[0].dims[d].axes)
+        if transfer is None or not transfer.looks(s):
+            return None
+        return frozenset(d for d in transfer.windowed if s.results[0].dims[d].axes)
 
     def regroupings(
         self, op: OpLike, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]

@@ -9,6 +9,7 @@ from tests.ops.samples2 import convolution_attributes
 
 from eggshard.errors import ProgramError
 from eggshard.ops import registry
+from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 
 CONVOLUTION = registry.get("convolution")
@@ -51,6 +52,26 @@ def test_factors() -> None:
     assert grouped == ([["pass"], ["pass", "reduce"], ["permute"], ["permute"]], ["pass"] * 3 + ["permute"] * 2)
     depthwise = kinds(convolution_attributes(features=6, **same), (2, 6, 5, 6), (6, 1, 3, 3))
     assert depthwise == ([["pass"], ["pass"], ["permute"], ["permute"]], ["pass", "pass", "permute", "permute"])
+
+
+def test_dimensions_that_are_none_to_slide_along() -> None:
+    """Of a batch, of the kernel's free index, of one that is summed; and of one that is nearly a batch's."""
+    numbers, window = ("0bf1", "0oi1", "0bf1"), {"padding": ((0, 0), (5, 5)), "window_reversal": (False, True)}
+    product = {**window, "lhs_dilation": (5, 1), "window_strides": (4, 1)}
+    operands = (TensorType((5, 2, 3, 1), "f32"), TensorType((5, 4, 3, 6), "f32"))
+
+    def labels(attrs: Attributes, operands: tuple[TensorType, ...]) -> list[str]:
+        """Each dimension by its factor, in capitals where that passes, in small letters where it is summed."""
+        rule = CONVOLUTION.factors(attrs, operands, CONVOLUTION.infer(attrs, operands))
+        spelt = {"pass": str.upper, "reduce": str.lower}
+        return ["".join(spelt.get(rule.factors[f].kind, lambda _: "-")(chr(ord("a") + f)) for (f,) in row)
+                for row in (*rule.operands, *rule.results)]
+
+    assert labels(convolution_attributes(numbers, **product), operands) == ["DAb-", "DCbE", "DACE"]
+    summed = (TensorType((3, 4, 5, 2), "f32"), TensorType((3, 4, 5, 2), "f32"))
+    assert labels(convolution_attributes(("f01b", "i01o", "01bf")), summed) == ["bdfA", "bdfC", "--AC"]
+    near = {**product, "lhs_dilation": (4, 1), "window_strides": (3, 1), "padding": ((0, 3), (5, 5))}
+    assert labels(convolution_attributes(numbers, **near), operands)[0][0] == "-"
 
 
 def test_integer_partial_sums_do_not_pass_where_sums_would_widen() -> None:

@@ -15,9 +15,10 @@ from eggshard.ops.base import PASS, PERMUTE, REDUCE, Arrays, FactorRule, OpDef, 
 from eggshard.ops.factor_table import Dimension, FactorTable
 from eggshard.ops.shapes.slicing import padded
 from eggshard.ops.signatures import require_count
-from eggshard.ops.windowing import Filled, Reaches, Window, Windowed, WindowForm, padding_on_windows
+from eggshard.ops.windowing import Filled, Reach, Reaches, Window, Windowed, WindowForm, padding_on_windows
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
+from eggshard.program.placement import Dim
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 
 
@@ -31,6 +32,68 @@ class _Layout(NamedTuple):
     @property
     def order(self) -> tuple[int, ...]:
         return (self.outer, self.feature, *self.spatial)
+
+
+class _Shared(NamedTuple):
+    """Which of input, kernel and output have the index of a spatial dimension that is none to slide along."""
+
+    input: bool = False
+    kernel: bool = False
+    output: bool = False
+
+    @classmethod
+    def of(cls, window: Window, n: int, results: int, reverse: bool) -> _Shared:
+        """As of a window that is an element, of a batch, of the kernel's free index, or of one that is summed.
+
+        Convolutions stand for products so. What is not finite then makes no NaN of the zeros beside others' elements.
+        """
+        size, stride, base, dilation, low, _ = window
+        if window.passes:
+            return cls(input=True, output=True)
+        if reverse:
+            free = n == 1 and size == results and stride == dilation and low == dilation * (size - 1)
+            return cls(kernel=free, output=free)
+        # Elements i of the input, k of the window: base * i = stride * result + dilation * k - low.
+        if n != size or low or size < 2:
+            return cls()
+        if results == 1:
+            return cls(input=base == dilation, kernel=base == dilation)
+        apart = max(base, dilation) // math.gcd(base, dilation)
+        batch = results == n and base == stride + dilation and apart >= n
+        return cls(batch, batch, batch)
+
+
+class _Spatial(NamedTuple):
+    """One spatial dimension: its window, its numbers in input, kernel and output, and the input's size."""
+
+    window: Window
+    input: int
+    kernel: int
+    output: int
+    size: int
+    reverse: bool
+    shared: _Shared
+
+    def on(self, kernel: TensorType) -> Window:
+        """The window on a shard of the kernel: of a batch, or of a free index, another one where there are fewer."""
+        size, (_, stride, _, dilation, *_) = kernel.shape[self.kernel], self.window
+        if size == self.window.size or not (self.shared.kernel and self.shared.output):
+            return self.window
+        if self.shared.input:
+            return Window(size, max(size - 1, 1), size)
+        return self.window._replace(size=size, low=dilation * (size - 1), high=stride * (size - 1))
+
+    @property
+    def reach(self) -> Reach | None:
+        """What of the input an output needs, where they do not share an index."""
+        return None if any(self.shared) else self.window.reach(self.output, self.size)
+
+    @property
+    def summed_reach(self) -> Reach | None:
+        """What of the input an element of the kernel meets; of a reversed one that would lie at the other end."""
+        if any(self.shared) or self.reverse:
+            return None
+        return self.window.summed_reach(self.kernel, self.size, self.window.result_size(self.size))
 
 
 class _Convolution(OpDef):
@@ -77,13 +140,14 @@ class _Convolution(OpDef):
                 raise ProgramError(f"{name} has {len(columns[-1])} entries for {rank} spatial dimensions")
         return tuple(Window(*sizes, *edges) for *sizes, edges, _ in zip(kernel, *columns, strict=True))
 
-    def _placed(self, attrs: Attributes, operands: Types) -> list[tuple[Window, int, int, int]]:
-        """Each window with the input's dimension, its size, and the output's dimension."""
+    def _spatial(self, attrs: Attributes, operands: Types) -> list[_Spatial]:
         x, kernel = operands
         ins, taps, outs = self._layouts(attrs)
         windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
-        dims = zip(windows, ins.spatial, outs.spatial, strict=True)
-        return [(window, i, x.shape[i], o) for window, i, o in dims]
+        flipped = attrs.get("window_reversal") or (False,) * len(windows)
+        dims = zip(windows, ins.spatial, taps.spatial, outs.spatial, flipped, strict=True)
+        return [_Spatial(w, i, k, o, x.shape[i], reverse, _Shared.of(w, x.shape[i], w.result_size(x.shape[i]), reverse))
+                for w, i, k, o, reverse in dims]
 
     def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 2)
@@ -102,13 +166,13 @@ class _Convolution(OpDef):
         if out_features % (groups * batches) or x.shape[ins.outer] % batches:
             raise ProgramError(f"{out_features} output features or the batch of {x.shape[ins.outer]} do not split "
                                f"into {groups * batches} groups")
-        placed = self._placed(attrs, operands)
-        if any(min(window[1:4]) < 1 for window, *_ in placed):
+        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
+        if any(min(window[1:4]) < 1 for window in windows):
             raise ProgramError("strides and dilations are at least 1")
         shape = [0] * rank
         shape[outs.outer], shape[outs.feature] = x.shape[ins.outer] // batches, out_features
-        for window, _, n, o in placed:
-            shape[o] = window.result_size(n)
+        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
+            shape[o] = window.result_size(x.shape[i])
         dtype = attrs.get("dtype") or x.dtype
         numpy_dtype(dtype)
         return (TensorType(tuple(shape), dtype),)
@@ -133,9 +197,14 @@ class _Convolution(OpDef):
         }
         weights: dict[int, Dimension] = {taps.feature: features, taps.outer: within(width, channels)}
         output: dict[int, Dimension] = {outs.outer: samples, outs.feature: within(width, channels)}
-        for window, i, n, o in self._placed(attrs, operands):
-            input_[i] = table.new(n, PASS if window.passes else PERMUTE)
-            output[o] = input_[i] if window.passes or y.shape[o] == n else table.new(y.shape[o], PERMUTE)
+        for s in self._spatial(attrs, operands):
+            kind = PERMUTE if not any(s.shared) else PASS if s.shared.output else REDUCE
+            index = table.new(s.window.size if s.shared.kernel else s.size, kind, "add" if kind == REDUCE else "")
+            has = s.shared if any(s.shared) else _Shared(input=True, output=y.shape[s.output] == s.size)
+            input_[s.input] = index if has.input else table.new(s.size, PERMUTE)
+            output[s.output] = index if has.output else table.new(y.shape[s.output], PERMUTE)
+            if has.kernel:
+                weights[s.kernel] = index
         rows = table.row(x, input_), table.row(kernel, weights)
         linear = tuple(("add", (i,)) for i, t in enumerate(operands) if numerics.keeps_sums(t.dtype, y.dtype))
         return table.rule(rows, (table.row(y, output),), linear)
@@ -145,26 +214,44 @@ class _Convolution(OpDef):
     ) -> Attributes:
         ins, taps, outs = self._layouts(attrs)
         (x, kernel), y = local_operands, local_results[0]
-        changes = {}
+        changes: dict[str, Any] = {}
         for count, whole, part in (
             ("feature_group_count", x.shape[ins.feature], kernel.shape[taps.feature]),
             ("batch_group_count", x.shape[ins.outer], y.shape[outs.outer]),
         ):
             if attrs[count] > 1:  # groups of nothing are as many as the kernel's outer dimension splits into
                 changes[count] = whole // part if part else math.gcd(attrs[count], kernel.shape[taps.outer])
+        spatial = self._spatial(attrs, operands)
+        windows = [s.on(kernel) for s in spatial]
+        if windows != [s.window for s in spatial]:
+            columns = zip(*(w[1:4] for w in windows), strict=True)
+            changes.update(zip(("window_strides", "lhs_dilation", "rhs_dilation"), columns, strict=True))
+            changes["padding"] = tuple((w.low, w.high) for w in windows)
         return attrs.updated(**changes) if changes else attrs
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
-        found = {i: window.reach(o, n) for window, i, n, o in self._placed(attrs, operands)}
+        found = {s.input: s.reach for s in self._spatial(attrs, operands)}
+        return tuple(found.get(d) for d in range(operands[0].rank)), (None,) * operands[1].rank
+
+    def summed_reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        """Devices share out a window that spans most of the input, as those of a kernel's gradient do."""
+        found = {s.input: s.summed_reach for s in self._spatial(attrs, operands)}
         return tuple(found.get(d) for d in range(operands[0].rank)), (None,) * operands[1].rank
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
         windowed: Windowed,
     ) -> WindowForm:
-        widths, box = padding_on_windows(self._placed(attrs, operands), windowed)
+        spatial, part = self._spatial(attrs, operands), local_operands[1].shape
+        placed = [(s.on(local_operands[1]), s.input, s.size, s.output) for s in spatial]
+        padding, box = padding_on_windows(placed, windowed)
+        widths = list(padding)
+        for number, s in enumerate(spatial):
+            if s.summed_reach is not None and part[s.kernel] < s.window.size:
+                widths[number] = s.summed_reach.edges(Dim((), part[s.kernel]))
+                box = (*box, (s.input, 0, s.size))
         local = self.localize(attrs, operands, results, local_operands, local_results)
-        return WindowForm(local.updated(padding=widths), (Filled(0, box, "add"),) if box else ())
+        return WindowForm(local.updated(padding=tuple(widths)), (Filled(0, box, "add"),) if box else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         ins, taps, outs = self._layouts(attrs)

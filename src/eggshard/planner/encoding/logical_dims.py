@@ -14,7 +14,7 @@ Axes = tuple[str, ...]
 
 
 class LogicalDims:
-    """Which dimensions of a graph's tensors are one: joined by factors, by reaches, and by equality.
+    """Which dimensions of a graph's tensors are one: joined by factors, by reaches (summed ones too), and by equality.
 
     A dimension is worth sharding as some input or output shards it (or leaves it whole): ``allowed(c, d)``.
     """
@@ -32,6 +32,11 @@ class LogicalDims:
                         here = self._find(cls, d)
                         if here is not None and transfer.rule.factors[f].size != 1:
                             self._parent[here] = self._root(of_factor.setdefault(f, here))
+            for child, reaches in zip(node.children, transfer.summed_reaches, strict=True):
+                for d, reach in enumerate(reaches):
+                    ends = (self._find(child, d), self._find(node.children[-1], reach.dim)) if reach else (None, None)
+                    if ends[0] is not None and ends[1] is not None:
+                        self._parent[self._root(ends[0])] = self._root(ends[1])
         self._axes: dict[tuple[int, int], set[Axes]] = {}
         for cls, placement in pinned:
             for d, dim in enumerate(placement.dims):

@@ -79,7 +79,7 @@ class WindowDemand:
 
     def close(self) -> WindowDemand:
         """Follow the needs back, consumers before operands, twice where classes are computed from one another."""
-        if not any(t.windowed for _, _, t in self.nodes.values()):
+        if not any(t.windowed or t.summed for _, _, t in self.nodes.values()):
             return self
         classes = self.graph.classes
         group = self.views.group
@@ -201,7 +201,9 @@ class WindowDemand:
         _, node, transfer = self.nodes[c]
         if self.views.represents(c, placement):
             for strategy in transfer.at(placement):
-                if all(self.views.represents(*pair) for pair in zip(node.children, strategy.operands, strict=True)):
+                placed = list(zip(node.children, strategy.operands, strict=True))
+                allowed = not transfer.sums(strategy) or self.dims.allows(*placed[-1])
+                if allowed and all(self.views.represents(*pair) for pair in placed):
                     yield strategy
 
     def reductions(self, c: int) -> Iterator[Strategy]:
@@ -212,11 +214,13 @@ class WindowDemand:
                 node, transfer, (base for p in self.at_wanted(c) for base in self.strategies(c, p)))
 
     def homes(self, c: int) -> list[Placement]:
-        """Standard placements at which a class is wanted, over which its node looks at neighbours."""
+        """Standard placements at which a class is wanted, over which, or at whose partial sums, its node looks at
+        neighbours."""
         if c not in self.nodes:
             return []
         transfer = self.nodes[c][2]
-        return [p for p in self.at_wanted(c) if any(p.dims[d].axes for d in transfer.windowed)]
+        return [p for p in self.at_wanted(c)
+                if (p.partial and transfer.summed) or any(p.dims[d].axes for d in transfer.windowed)]
 
     def at_wanted(self, c: int) -> list[Placement]:
         """The standard placements at which users want a class, or which lead there by combining partial values or by
@@ -289,7 +293,7 @@ class WindowDemand:
         same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
         holds = all(a.low <= 0 <= a.high for a in window.dims)
         wrapped = any(a.wrapped is not None for a in window.dims)
-        if not same and (self._skips(g) or self._lies_elsewhere(g)):
+        if self._lies_elsewhere(g) or (not same and self._skips(g)):
             self.wanted.setdefault(g, {})[standard] = None
             self.moved.setdefault(g, set()).add(standard)
         if same and self.narrowest(g, window) == window:
