@@ -1,4 +1,4 @@
-"""Rules on equal operands: what chooses between them need not be known, and how they differ is known beforehand."""
+"""Rules on operands that tell the result: equal ones, between which nothing is chosen or left, and integer zeros."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program.attributes import Literal
 from eggshard.program.types import is_float, numpy_dtype
+from eggshard.rewrites.shapes import SIDES
 
 rules = RuleList()
 
@@ -53,3 +54,21 @@ def compare_of_equals(m: Match) -> Any:
         return None
     same = np.asarray(m.f["comparison_direction"] in ("EQ", "LE", "GE"))
     return {"c": {"value": Literal(np.broadcast_to(same, m.result.shape))}}
+
+
+def _zeros(m: Match) -> Any:
+    """Not of floats: an infinity times zero is no number."""
+    literal = m.c["value"]
+    return not is_float(m.x.dtype) and literal.splat and not literal.array.reshape(-1)[0]
+
+
+for _where, _pair in SIDES:
+    rules.add(
+        f"multiply({_pair('x', 'constant[c]()')}) => constant[c]()",
+        name=f"product with zeros on the {_where}",
+        says="a product with zeros as zeros",
+        cases=each(x=_X, c=[
+            {"value": Literal(np.broadcast_to(np.asarray(value, kind), shape))}
+            for kind in (np.float32, np.int32, np.bool_) for value in (0, 1) for shape in ((4,), (2, 3))
+        ]),
+    )(_zeros)

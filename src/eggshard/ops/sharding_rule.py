@@ -228,8 +228,13 @@ def _dynamic_update_slice(rule: _Draft, call: _Call) -> None:
 
 
 def _select_and_scatter(rule: _Draft, call: _Call) -> None:
-    """Nothing propagates conservatively where windows look at neighbours."""
-    for factor in rule.factors:
+    """Blocks of windows are as other windows. Nothing propagates conservatively where windows look at neighbours."""
+    (operand, source, _), (result,) = rule.operands, rule.results
+    for d, (n, m) in enumerate(zip(call.operands[0].shape, call.operands[1].shape, strict=True)):
+        if len(operand[d]) > 1:
+            operand[d], source[d] = [_Factor(n, PERMUTATION)], [_Factor(m, NEED_REPLICATION)]
+            result[d] = operand[d]
+    for factor in (factor for row in rule.rows for dim in row for factor in dim):
         factor.blocked = call.conservative and factor.kind != PASS_THROUGH
     rule.number(*chain(*zip(rule.operands[1], rule.operands[0], strict=True)))
 

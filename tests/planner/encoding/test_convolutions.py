@@ -1,4 +1,4 @@
-"""Convolutions whose kernel is sharded along its window, that are products, or whose input lies over other axes."""
+"""Convolutions whose kernel is sharded along its window, that are products, whose input lies elsewhere; poolings."""
 
 from __future__ import annotations
 
@@ -34,12 +34,21 @@ def batched(image: Array, out: Array) -> Array:
         image, out, (15, 1), ((0, 0), (0, 0)), lhs_dilation=(16, 1), dimension_numbers=("NHWC", "OHWI", "NHWC"))
 
 
+def pooled(image: Array, out: Array) -> Array:
+    """The gradient of a maximum over blocks."""
+    def loss(image: Array) -> Array:
+        return jnp.sum(out * lax.reduce_window(image, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"))
+
+    return jax.grad(loss)(image)
+
+
 #: What all devices but one receive of a row of an image, and what an all-reduce of the gradient takes.
 ROW, SUM = 4 * 2 * 8 * 2, 2 * 4 * 9 * 2 * 3 * 3 / 4
 
 CASES: dict[str, tuple[Callable[..., Array], tuple[Argument, ...], float]] = {
     "gradient": (gradient(1), (IMAGE, GRADIENT), 2 * ROW + SUM),
     "gradient of strides": (gradient(2), (IMAGE, HALF), ROW + SUM),
+    "pooling": (pooled, (GRADIENT, HALF), 0),
     "batch": (batched, (argument((2, 16, 8, 2), "- x - -"), argument((3, 16, 8, 2), "- x - -")), 0),
 }
 

@@ -238,11 +238,17 @@ class _SelectAndScatter(OpDef):
         return (x,)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        """Windows that lie in blocks, one each, as of a pooling without overlaps, are shared out block by block."""
         table = FactorTable()
         row, source = [], []
         for n, m, window in zip(operands[0].shape, operands[1].shape, windows(attrs), strict=True):
-            row.append(table.new(n, PASS if window.passes else PERMUTE))
-            source.append(row[-1] if window.passes else table.new(m, REPLICATE))
+            block = window.stride
+            if window.low == 0 and window.size <= block and n == m * block:
+                source.append(table.new(m))
+                row.append(source[-1] + table.new(block, REPLICATE) if block > 1 else source[-1])
+            else:
+                row.append(table.new(n, PERMUTE))
+                source.append(table.new(m, REPLICATE))
         return table.rule((tuple(row), tuple(source), ()), (tuple(row),))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
