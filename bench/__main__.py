@@ -122,11 +122,12 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs", "latency", "laws",
-                 "layers", "memory", "overlap", "partition", "per_device", "planning", "run", "same", "scale",
+    for name in ("auto", "cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs", "latency",
+                 "laws", "layers", "memory", "overlap", "partition", "per_device", "planning", "run", "same", "scale",
                  "upstream")
 }
-_ASKED = {"cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
+_ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "choices"},
+          "cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
                       "devices": "devices", "rate": "rate"},
           "clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
@@ -183,8 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", type=int, default=2, help="of cluster: devices of a host")
     parser.add_argument("--rate", default="100mbit,1gbit", help="of cluster: what links carry, as tc writes it")
     parser.add_argument(
-        "--model", default="", help="of cluster, partition, per_device, run and upstream: cost models, by name or file"
+        "--model", default="", help="of auto, cluster, partition, per_device, run, upstream: by name or file"
     )
+    parser.add_argument("--choices", type=int, default=100, help="of auto: how many shardings of a program to try")
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)

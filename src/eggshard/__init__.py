@@ -19,6 +19,7 @@ from eggshard.version import __version__ as __version__
 if TYPE_CHECKING:
     from eggshard import costmodel as costmodel, shardy as shardy, triton as triton
     from eggshard.api import Plan as Plan
+    from eggshard.autosharding import auto as auto
     from eggshard.frontends import load as load
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
     from eggshard.jitting import jit as jit
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     )
     from eggshard.program.mesh import Mesh as Mesh
     from eggshard.program.program import Program as Program
-    from eggshard.program.sharding import Sharding as Sharding
+    from eggshard.program.sharding import AUTO as AUTO, Sharding as Sharding
     from eggshard.report.propagation import explain_propagation as explain_propagation
     from eggshard.shardy.partitioning import partition as partition
 
@@ -43,6 +44,8 @@ _LAZY = {
     "partition": "eggshard.shardy.partitioning",
     "explain_propagation": "eggshard.report.propagation",
     "jit": "eggshard.jitting",
+    "auto": "eggshard.autosharding",
+    "AUTO": "eggshard.program.sharding",
     "load": "eggshard.frontends",
     "Mesh": "eggshard.program.mesh",
     "Plan": "eggshard.api",

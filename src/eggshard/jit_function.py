@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import jax
+from jax.sharding import NamedSharding
 
 import eggshard.planning as planning
 from eggshard.api import Plan
@@ -31,6 +32,7 @@ from eggshard.engines.jax.batching import with_batching
 from eggshard.engines.jax.caches import LruCache
 from eggshard.engines.jax.callable import PlannedFunction
 from eggshard.engines.jax.meshes import mesh_in_effect
+from eggshard.engines.jax.open_shardings import Chosen, OpenShardings
 from eggshard.engines.jax.unstated import with_propagated
 from eggshard.errors import (
     CostModelError,
@@ -45,6 +47,7 @@ from eggshard.errors import (
 )
 from eggshard.frontends.jax.calling_convention import HOST, JaxCallingConvention
 from eggshard.limits import Guard
+from eggshard.planner.choosing.open_problem import Interface
 from eggshard.settings import config
 
 if TYPE_CHECKING:
@@ -87,18 +90,19 @@ class JitFunction(Generic[P, R]):
 
     def __init__(
         self, fun: Callable[P, R], common: dict[str, Any], shardings: dict[str, Any], options: dict[str, Any],
-        guard: bool | Guard | None, cache_size: int, free: bool = False,
+        guard: bool | Guard | None, cache_size: int, free: bool = False, opened: OpenShardings | None = None,
     ):
         """common, shardings: of `jax.jit`. options: of `eggshard.optimize`. guard, cache_size: as of `jit`.
 
-        free: results whose sharding is not stated lie where that is cheapest.
+        free: results whose sharding is not stated lie where that is cheapest. opened: what else of the shardings is to
+        be chosen.
         """
         functools.update_wrapper(self, fun)
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
         self.fun, self.options = fun, options
         self._guard = guard
         self.states_inputs, self.cache_size, self._free = "in_shardings" in shardings, cache_size, free
-        self._common = common
+        self._common, self._opened = common, opened
         self._statics = Statics.of(fun, common["static_argnums"], common["static_argnames"])
 
         # A wrapper of its own, so that JAX shares no cached trace with a jit of the same function elsewhere.
@@ -108,6 +112,7 @@ class JitFunction(Generic[P, R]):
         self._function, self._shardings = self._named(function), shardings
         self.unplanned = jax.jit(self._function, **common, **shardings)
         self._pinned: LruCache[Any] = LruCache(cache_size)
+        self._chosen: LruCache[Chosen] = LruCache(cache_size)
         self._jitted_by: LruCache[Jitted] = LruCache(cache_size)
         self._plans: LruCache[Plan] = LruCache(cache_size)
         self._differentiable: LruCache[Callable[..., Any]] = LruCache(cache_size)
@@ -136,6 +141,9 @@ class JitFunction(Generic[P, R]):
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             if jax.config.jax_disable_jit:
                 return self.fun(*args, **kwargs)
+            if self._opened is not None:
+                args, kwargs = self._arranged(args, kwargs)
+                leaves = jax.tree.leaves((args, kwargs))
             return self._call(leaves, tree, args, kwargs)
         if _planning.get():
             return self.unplanned(*args, **kwargs)
@@ -161,7 +169,7 @@ class JitFunction(Generic[P, R]):
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
-        plan, convention = self._plan(self.lower_unplanned(*args, **kwargs))
+        plan, convention = self._plan(self.lower_unplanned(*args, **kwargs), self._interfaces(args, kwargs))
         return replace(plan, calling_convention=convention)
 
     def comparison(self, *args: Any, **kwargs: Any) -> Comparison:
@@ -180,6 +188,7 @@ class JitFunction(Generic[P, R]):
         self._jitted_by.clear()
         self._plans.clear()
         self._pinned.clear()
+        self._chosen.clear()
         self._differentiable.clear()
         self._batched.clear()
 
@@ -190,17 +199,47 @@ class JitFunction(Generic[P, R]):
         buffer lie where that argument lies: a state that is passed through again and again then keeps its place.
         """
         with _planning_one():
+            if self._opened is not None:
+                args, kwargs = self._arranged(args, kwargs)
             lowered = self.unplanned.lower(*args, **kwargs)
+            if self._opened is not None:
+                results = self.chosen(*args, **kwargs).results
+                return self._pinned_at(results, JaxCallingConvention.of(lowered)).lower(*args, **kwargs)
             convention = JaxCallingConvention.of(lowered)
             places = convention.places_of_donated()
             if not self._free:
                 places = with_propagated(lowered, convention, places)
             if places == convention.result_shardings:
                 return lowered
-            out_shardings = jax.tree.unflatten(convention.out_tree, places)
-            options = {**self._common, **self._shardings, "out_shardings": out_shardings}
-            pinned = self._pinned.get((convention.out_tree, places), lambda: jax.jit(self._function, **options))
-            return pinned.lower(*args, **kwargs)
+            return self._pinned_at(places, convention).lower(*args, **kwargs)
+
+    def _pinned_at(self, places: tuple[NamedSharding | None, ...], convention: JaxCallingConvention) -> Any:
+        """The function whose results lie so."""
+        out_shardings = jax.tree.unflatten(convention.out_tree, places)
+        options = {**self._common, **self._shardings, "out_shardings": out_shardings}
+        return self._pinned.get((convention.out_tree, places), lambda: jax.jit(self._function, **options))
+
+    def chosen(self, *args: Any, **kwargs: Any) -> Chosen:
+        """Where arguments and results of these types are to lie, where that is to be chosen."""
+        assert self._opened is not None
+        static, dynamic = self._statics.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        opened, devices = self._opened, self._opened.devices
+
+        def choice() -> Chosen:
+            types = [described(leaf, None) for leaf in leaves]
+            given, named = self.rebuild(static, jax.tree.unflatten(tree, types))
+            with _planning_one():
+                return opened.choose(self.unplanned.lower(*given, **named), self.options)
+
+        return self._chosen.get((tree, tuple(map(type_key, leaves)), static, devices, config.key()), choice)
+
+    def _arranged(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments where they are to lie; those that lie elsewhere are moved."""
+        chosen = self.chosen(*args, **kwargs)
+        static, dynamic = self._statics.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        return self.rebuild(static, jax.tree.unflatten(tree, chosen.arranged(leaves)))
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """The function on tracers inside a trace that is not its own: planned where shardings are known."""
@@ -232,7 +271,13 @@ class JitFunction(Generic[P, R]):
         function.__name__ = self.__name__
         return function
 
-    def _plan(self, lowered: jax.stages.Lowered) -> tuple[Plan, JaxCallingConvention]:
+    def _interfaces(self, args: Any, kwargs: Any) -> Sequence[Interface]:
+        """At which placements the loops and branches of what was chosen are."""
+        return () if self._opened is None else self.chosen(*args, **kwargs).choice.interfaces
+
+    def _plan(
+        self, lowered: jax.stages.Lowered, interfaces: Sequence[Interface] = ()
+    ) -> tuple[Plan, JaxCallingConvention]:
         convention = JaxCallingConvention.of(lowered)
         text = lowered.as_text()
         moved = len(_IN_HOST_MEMORY.findall(text))
@@ -240,7 +285,7 @@ class JitFunction(Generic[P, R]):
             raise LoweringError("it moves arrays to the host's memory and back")
         digest = hashlib.sha256(text.encode()).hexdigest()
         plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(
-            convention.devices, text, lambda: planning.optimize(lowered, **self.options))))
+            convention.devices, text, lambda: planning.optimized(lowered, interfaces=interfaces, **self.options))))
         return plan, convention
 
     def _call(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
@@ -299,7 +344,7 @@ class JitFunction(Generic[P, R]):
         given, named = self.rebuild(static, jax.tree.unflatten(tree, types))
         planning.begin(self.options["rewrites"])  # while JAX traces and lowers
         try:
-            plan, convention = self._plan(self.lower_unplanned(*given, **named))
+            plan, convention = self._plan(self.lower_unplanned(*given, **named), self._interfaces(given, named))
             planned = PlannedFunction(plan, convention)
         except EggshardError as error:
             if isinstance(error, _USERS) and not (isinstance(error, RewriteError) and self.options["rewrites"] is None):

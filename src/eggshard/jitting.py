@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, overload
 
 from eggshard.costmodel import CostModel
-from eggshard.errors import LimitError, ProgramError
+from eggshard.engines.jax.open_shardings import OpenShardings
+from eggshard.errors import LimitError, ProgramError, ShardingError
 from eggshard.jit_function import JitFunction, P, R
 from eggshard.limits import Guard, Limits
 
@@ -16,6 +17,8 @@ class JitOptions(TypedDict, total=False):
 
     in_shardings: Any
     out_shardings: Any
+    mesh: Any
+    carry: Mapping[int, int] | None
     static_argnums: int | Sequence[int] | None
     static_argnames: str | Sequence[str] | None
     donate_argnums: int | Sequence[int] | None
@@ -42,6 +45,8 @@ def jit(
     *,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    mesh: Any = None,
+    carry: Mapping[int, int] | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -71,6 +76,12 @@ def jit(
     shardings of its arguments are known there: by ``in_shardings``, or by explicit axis types; elsewhere it is what
     `jax.jit` makes of it. Under `jax.vmap` the batched program is planned (not where the axis has a name), and in
     forward mode that of the tangents, too, each by itself.
+
+    in_shardings, out_shardings: `eggshard.AUTO`, for all, for some leaves, or for entries of a ``PartitionSpec``, lets
+    eggshard choose where arguments and results lie (`eggshard.auto`). Arguments that lie elsewhere are moved; results
+    that are fed back lie where the arguments do that they become. mesh: on which; by default that of a stated sharding,
+    or the one in effect. carry: {position of an argument: position of the result that becomes it in the next call}; by
+    default results that take a donated argument's buffer, and trees of several leaves that are like an argument's.
 
     guard: compile plan and XLA's own program for every plan that is made, and where the plan is worse by more than a
     `Guard` allows (for True the default one: 2 % of the modelled time; 10 % of flops or peak memory, unless the
@@ -103,9 +114,15 @@ def jit(
         "inline": inline,
         "compiler_options": compiler_options,
     }
+    opened = None
+    if any(map(OpenShardings.any_open, (in_shardings, out_shardings))):
+        opened = OpenShardings(in_shardings, out_shardings, mesh, carry)
+    elif mesh is not None or carry is not None:
+        raise ShardingError("mesh and carry say how shardings are chosen: give in_shardings=eggshard.AUTO, too")
     shardings = {k: v for k, v in (("in_shardings", in_shardings), ("out_shardings", out_shardings)) if v is not None}
 
     def wrap(function: Callable[P, R]) -> JitFunction[P, R]:
-        return JitFunction(function, common, shardings, options, guard, cache_size)
+        stated = opened.stated() if opened else shardings
+        return JitFunction(function, common, stated, options, guard, cache_size, opened=opened)
 
     return wrap if fun is None else wrap(fun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from eggshard.errors import Interrupted
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def optimize(
     program: Any, *, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None, effort: str | None = None, memory_limit: int | None = None, exact: bool = False,
-    progress: Progress = None,
+    progress: Progress = None, shardings: Any = None, mesh: Any = None, carry: Mapping[int, int] | None = None,
 ) -> Plan: ...
 
 
@@ -44,6 +44,9 @@ def optimize(
     exact: bool = False,
     progress: Progress = None,
     until: str | None = None,
+    shardings: Any = None,
+    mesh: Any = None,
+    carry: Mapping[int, int] | None = None,
 ) -> Any:
     """The cheapest plan found for a sharded tensor program.
 
@@ -58,7 +61,10 @@ def optimize(
     seconds have passed; by default where stderr is a terminal. True and False force it; a function is called once with
     every stage as it begins, and the seconds since the start. until: stop after a stage of planning, ``read``,
     ``saturate``, ``encode``, ``select``, ``decode`` or ``schedule``, and return what it made (`planner.state`), without
-    memory_limit, comparison with the baseline, or the short form of programs of equal layers.
+    memory_limit, comparison with the baseline, or the short form of programs of equal layers. shardings:
+    `eggshard.AUTO` to choose where inputs and outputs lie, where nothing is stated of them or dimensions are stated
+    open; or one per input, of which some are, or contain, AUTO. mesh: of a program that states none. carry: {input:
+    output that becomes it in the next call}, which lies where that does.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
@@ -76,11 +82,21 @@ def optimize(
         from eggshard.planner.request import requested
 
         return stage_of(requested(program, **options), until)
+    if shardings is not None:
+        from eggshard.planner.choosing.choice import at_choice
+        from eggshard.planner.request import requested
+
+        options |= at_choice(requested(program, **options), shardings, mesh, carry or {}, memory_limit)
+    return optimized(program, memory_limit=memory_limit, progress=progress, **options)
+
+
+def optimized(program: Any, **options: Any) -> Plan:
+    """What `optimize` returns. options: its own, and those of `planner.request.requested`."""
     from eggshard.api import Plan
     from eggshard.planner import entry
 
     try:
-        return Plan.of(entry.optimize(program, memory_limit=memory_limit, progress=progress, **options))
+        return Plan.of(entry.optimize(program, **options))
     except Interrupted as interrupted:
         raise Interrupted(interrupted.plan and Plan.of(interrupted.plan)) from None
 

@@ -39,7 +39,7 @@ from eggshard.spmd.joining import joined
 from eggshard.spmd.manual import manual_program, placement_inside
 from eggshard.steps.control_steps import Branch, Loop, price_of_loop, trips
 from eggshard.steps.nested import names_in_bodies, runs_of_problems
-from eggshard.steps.steps import Action, CollectivePermute, StepPlan
+from eggshard.steps.steps import Action, CollectivePermute, Slice, StepPlan
 
 Placements = tuple[Placement, ...]
 
@@ -234,7 +234,9 @@ class Bodies:
             whole = baseline_program(plans, region, [None] * len(region.types), body.inputs, body.outputs)
             if not whole.messages and plans.context.pricer.program(whole) <= _least_message(plans, region):
                 self._greedy[body] = whole  # any message would cost more than all that it could save
-        return not self._op_by_op(body).messages
+        plain = self._op_by_op(body)
+        # What a device cuts down once it is made could be made smaller.
+        return not plain.messages and not any(isinstance(step.action, Slice) for step in plain.steps)
 
     def _state(self, body: Body) -> Saturated:
         """A body with the e-graph of its region, which is the same at whatever interface."""

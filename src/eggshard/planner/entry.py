@@ -61,7 +61,7 @@ def _kept_or_made(request: Request, limit: int | None, deadline: Deadline) -> Pl
     """The plan from the plan cache, or a new one, which is kept there unless the search failed."""
     plans, key = PlanCache.configured(), None
     if plans is not None:
-        program = request.read()
+        program = request.loaded or request.read()
         request, key = replace(request, loaded=program), _key(program, request, limit)
         if key is not None and (found := plans.find(key, program, request.cost_model)):
             return _completed(found, request, limit)
@@ -77,6 +77,8 @@ def _kept_or_made(request: Request, limit: int | None, deadline: Deadline) -> Pl
 
 def _key(program: Program, request: Request, limit: int | None) -> str | None:
     """What a request's plan is kept under; None where its rules or its prices cannot be told from others."""
+    if request.interfaces:
+        return None
     if request.own_rules:
         LOGGER.debug("plans by rules of your own are not kept")
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.ops.regions.control import CONTROL_FLOW
@@ -71,6 +71,10 @@ class Hints:
                    ) -> Sequence[Strategy]:
         """The placements at which propagation has a loop or branch, on the free mesh, take and give its values."""
         return self._interfaces.get((free, name, attributes, regions), ())
+
+    def offer(self, context: Context, op: Any, interface: Strategy) -> None:
+        """Offer a loop or branch further placements at which to take and give its values."""
+        self._interfaces.setdefault((context.free, op.name, op.attributes, op.regions), []).append(interface)
 
     def manual(self, attributes: Attributes, region: Region) -> Sequence[Interface]:
         """The placements at which propagation has a manual computation meet the rest of the program."""

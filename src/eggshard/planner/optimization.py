@@ -56,7 +56,7 @@ AS_GLOBAL = "manual computations are planned as the global ops that they are"
 #: Reasons that say of a search which did all that it was to do.
 SOUND = ("", NOTHING_CHEAPER, NOTHING_THRIFTY)
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
-_USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
+USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
 
 #: What each stage makes of what the one before it made, in order.
@@ -86,7 +86,10 @@ def read(request: Request) -> Task:
     rules = request.rules
     program = request.loaded or timed(clock, "read", request.read)
     context = Context(program, request.cost_model, request.limits, request.exact)
-    return Task(plans=plans_of(context, rules), rules=rules, region=program.region, inputs=context.inputs,
+    plans = plans_of(context, rules)
+    for op, strategy in request.interfaces:
+        plans.hints.offer(context, op, strategy)
+    return Task(plans=plans, rules=rules, region=program.region, inputs=context.inputs,
                 outputs=None, clock=clock)
 
 
@@ -186,7 +189,7 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         # No bound stands in for the comparison: what it is of may lack the baseline, or the clock have ended its proof.
         if timed(task.clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, NOTHING_CHEAPER)
-    except _USER_ERRORS:
+    except USER_ERRORS:
         raise
     except KeyboardInterrupt:
         context.deadline.interrupt()

@@ -47,6 +47,8 @@ FAR = 0.1
 #: Seconds per e-node, and at most this part of all, before the end of the search at which a selection begins to end: it
 #: makes a plan of what it knows, which then is to be written as steps.
 FINISHING, FINISHING_PART = 3e-4, 0.1
+#: Which loops and branches are not searched where propagation says how they take their values.
+OTHERWISE = "loops and branches on values placed otherwise than propagation has them, or whole"
 
 P = TypeVar("P")
 Q = TypeVar("Q")
@@ -117,7 +119,7 @@ def select(state: Encoded) -> Selected:
     bounded = not (shared or encoding.capped or left_out(state.plans, state.graph, bool(encoding.windows)))
 
     def selected(now: Encoded) -> Extraction:
-        return timed(clock, "select", lambda: extracted(context, state.graph, now.problem, bounded))
+        return timed(clock, "select", lambda: extracted(context, state.graph.size, now.problem, bounded))
 
     def with_bodies(now: Encoded, found: Extraction) -> Encoded | None:
         problem = timed(clock, "bodies", lambda: _with_planned_bodies(now, found))
@@ -185,7 +187,7 @@ def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
         found.append(f"other windows than {limits.windows} widths of a value, computed by one op")
     nodes = [node for c in graph.classes for node in c.nodes]
     if any(node.op in CONTROL_FLOW for node in nodes):
-        found.append("loops and branches on values placed otherwise than propagation has them, or whole")
+        found.append(OTHERWISE)
     if any(is_partly_manual(node.op, node.attributes, plans.context) for node in nodes):
         found.append("manual computations on values placed otherwise than stated or propagated, or whole")
     elif any(node.op == MANUAL for node in nodes):
@@ -253,19 +255,22 @@ def _ops_of(region: Region) -> dict[int, str]:
     return {v: op.described for op in region.ops for v in op.results}
 
 
-def extracted(context: Context, graph: EGraph, problem: Problem, bounded: bool) -> Extraction:
+def extracted(
+    context: Context, nodes: int, problem: Problem, bounded: bool, methods: Sequence[str] | None = None
+) -> Extraction:
     """The plan of a problem that is found with work in proportion to the graph, whatever the clock says till the end.
 
-    bounded: whether bounds of the problem's plans are bounds of all plans. Time that runs out, or is cut short by the
-    user, is noted with the context's deadline.
+    nodes: of the graph. bounded: whether bounds of the problem's plans are bounds of all plans. methods: of the
+    portfolio; by default those of the limits' effort. Time that runs out, or is cut short by the user, is noted with
+    the context's deadline.
     """
     limits, deadline = context.limits, context.deadline
     effort = EFFORTS[limits.effort]
-    seconds = effort.work * (0.2 + limits.seconds_per_node * graph.size)
-    end = deadline.before(min(FINISHING * graph.size, FINISHING_PART * limits.seconds))
+    seconds = effort.work * (0.2 + limits.seconds_per_node * nodes)
+    end = deadline.before(min(FINISHING * nodes, FINISHING_PART * limits.seconds))
     try:
         found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + effort.patience * limits.patience,
-                        deadline=end, methods=effort.methods,
+                        deadline=end, methods=methods or effort.methods,
                         far=0.0 if bounded or effort.bounds else FAR)
     except Stopped as stopped:
         deadline.interrupt()

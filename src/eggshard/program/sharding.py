@@ -29,6 +29,17 @@ from eggshard.program.types import TensorType
 REDUCTIONS = tuple(MONOIDS)
 
 
+class Auto:
+    """The type of `AUTO`, which is its only value."""
+
+    def __repr__(self) -> str:
+        return "AUTO"
+
+
+#: Stands for the sharding of a tensor, or of a dimension, that is to be chosen.
+AUTO = Auto()
+
+
 @dataclass(frozen=True, slots=True)
 class DimSharding:
     """The axes that shard one dimension, major to minor; open: propagation may append more; priority 0 goes first."""
@@ -62,12 +73,18 @@ class Sharding:
         return read_sharding(text)[1]
 
     @classmethod
+    def fully_open(cls, rank: int) -> Sharding:
+        """The sharding that states nothing: every dimension is open."""
+        return cls((DimSharding(open=True),) * rank)
+
+    @classmethod
     def of(cls, spec: Any, rank: int, mesh: Mesh) -> Sharding:
         """The sharding that an author's spec means for a tensor of that rank.
 
         ``spec``: a Sharding; Shardy's text; a ``jax.sharding.PartitionSpec``, ``NamedSharding`` or
         ``SingleDeviceSharding``; or one entry per dimension: None, an axis, or a tuple of axes (an axis is a name,
-        ``x:(1)2`` for a sub-axis, or an AxisRef). Entries that are missing at the end are unsharded.
+        ``x:(1)2`` for a sub-axis, or an AxisRef). Entries that are missing at the end are unsharded. `AUTO`, for all or
+        as an entry, leaves dimensions open.
         """
         return _canonical(_of_spec(spec, rank, mesh), whole_mesh(mesh).axes)
 
@@ -75,6 +92,11 @@ class Sharding:
     def axes(self) -> tuple[AxisRef, ...]:
         """Every axis named, in the order written."""
         return (*(a for d in self.dims for a in d.axes), *self.replicated, *self.unreduced)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether propagation, or a search, may add axes to some dimension."""
+        return any(d.open for d in self.dims)
 
     @property
     def says_something(self) -> bool:
@@ -225,6 +247,8 @@ def mesh_text(mesh: Mesh) -> str:
 def _of_spec(spec: Any, rank: int, mesh: Mesh) -> Sharding:
     if isinstance(spec, Sharding):
         return spec
+    if spec is AUTO:
+        return Sharding.fully_open(rank)
     if isinstance(spec, str):
         return Sharding.parse(spec)
     kind = {"P": "PartitionSpec"}.get(type(spec).__name__, type(spec).__name__)
@@ -254,7 +278,7 @@ def _of_spec(spec: Any, rank: int, mesh: Mesh) -> Sharding:
 def _of_entry(entry: Any, spec: Any) -> DimSharding:
     if entry is None:
         return DimSharding()
-    if type(entry).__name__ == "UnconstrainedSingleton":
+    if entry is AUTO or type(entry).__name__ == "UnconstrainedSingleton":
         return DimSharding(open=True)
     if isinstance(entry, DimSharding):
         return entry

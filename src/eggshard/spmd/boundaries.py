@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 from eggshard.ops import registry
 from eggshard.ops.base import PASS
+from eggshard.program.axes import axis_ref
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, dividing, is_even, place
 from eggshard.program.program import Op, Program, Region
-from eggshard.program.sharding import Sharding
+from eggshard.program.sharding import Sharding, atoms
 from eggshard.program.types import TensorType
 
 
@@ -20,6 +21,27 @@ def evenly(mesh: Mesh, type_: TensorType, placement: Placement) -> Placement:
         return placement
     axes = tuple(dividing(mesh, dim.axes, n) for n, dim in zip(type_.shape, placement.dims, strict=True))
     return place(mesh, type_.shape, axes)
+
+
+def even_placements(mesh: Mesh, type_: TensorType, stated: Sharding | None = None) -> tuple[Placement, ...]:
+    """All even placements by whole axes in mesh order, replication first.
+
+    stated: a sharding whose closed dimensions lie as it says, and whose open ones begin with the axes that it names.
+    """
+    given: list[tuple[str, ...]] = [()] * type_.rank
+    open_dims, named = list(range(type_.rank)), set[str]()
+    if stated is not None:
+        given = [atoms(d.axes, mesh) for d in stated.dims]
+        open_dims = [i for i, d in enumerate(stated.dims) if d.open]
+        named = {*atoms(stated.replicated, mesh), *(a for axes in given for a in axes)}
+    free = [a for a, n in mesh.axes.items() if n > 1 and a not in named and not axis_ref(a).size]
+    found = []
+    for where in itertools.product((-1, *open_dims), repeat=len(free)):
+        added = [tuple(a for a, d in zip(free, where, strict=True) if d == i) for i in range(type_.rank)]
+        placement = place(mesh, type_.shape, tuple(map(tuple.__add__, given, added)))
+        if is_even(type_.shape, placement, mesh):
+            found.append(placement)
+    return tuple(found)
 
 
 def axis_orders(

@@ -34,13 +34,17 @@ def unchanged_inputs(region: Region) -> set[int]:
     }
 
 
-def amortised(problem: Problem, graph: EGraph, unchanged: Collection[int], trips: int) -> Problem:
+def amortised(
+    problem: Problem, graph: EGraph, unchanged: Collection[int], trips: int, stores: Collection[int] = ()
+) -> Problem:
     """The problem of one of ``trips`` iterations whose inputs of these numbers are the same in each.
+
+    stores: classes of the problem that are no class of the graph, and the same in each, too.
 
     Of a class that some choice computes from such inputs alone, conversions cost the part 1/trips, and so do the
     choices that compute it so. The problem itself where there is none.
     """
-    once, known = _repeated(problem, graph, unchanged)
+    once, known = _repeated(problem, graph, unchanged, stores)
     return _shared(problem, once, known, trips) if once else problem
 
 
@@ -71,13 +75,13 @@ def relaxed(
 
 
 def _repeated(
-    problem: Problem, graph: EGraph, unchanged: Collection[int]
+    problem: Problem, graph: EGraph, unchanged: Collection[int], stores: Collection[int] = ()
 ) -> tuple[set[tuple[int, int]], set[int]]:
     """The choices (class, number) that do the same in every iteration, and the classes that some of them compute."""
     effects = set(graph.effects)
     able = [
         (c, i) for c, made in enumerate(problem.choices) for i, choice in enumerate(made)
-        if c not in effects and (choice.needs or _is_unchanged(choice.tag, graph, unchanged))
+        if c not in effects and (c in stores or choice.needs or _is_unchanged(choice.tag, graph, unchanged))
     ]
     known, fired = derived((c, {need for need, _ in problem.choices[c][i].needs}) for c, i in able)
     return {able[number] for number in fired}, known

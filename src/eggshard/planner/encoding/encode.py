@@ -234,7 +234,7 @@ class Encoder:
         seeds += begun
         if not out.capped:
             seeds += [_everywhere(self.graph, choices)]
-            staying = plan_by_way_of(out.problem, _where_stated(out, hints()))
+            staying = plan_by_way_of(out.problem, where_stated(out, hints()))
             seeds += [{c: some[0] for c, some in staying.chosen.items()}] if staying else []
         return out
 
@@ -345,7 +345,7 @@ def _everywhere(graph: EGraph, choices: Sequence[Sequence[Choice]]) -> dict[int,
     return chosen
 
 
-def _where_stated(out: Encoding, stated: Sequence[tuple[int, Placement]]) -> dict[int, list[int]]:
+def where_stated(out: Encoding, stated: Sequence[tuple[int, Placement]]) -> dict[int, list[int]]:
     """Per class the numbers of its placements over the axes of the one that is stated, windows included: that first."""
     found: dict[int, list[int]] = {}
     for cls, placement in stated:

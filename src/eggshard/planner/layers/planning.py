@@ -120,7 +120,7 @@ def _planned(task: Task, state: Saturated, short: Short, hints: Sequence[Shardin
         dict(enumerate(state.inputs)), roots, propagated, handed(short, graph)))
     found = timed(clock, "select", lambda: extract_layers(
         short, graph, encoding, router, roots,
-        lambda problem: extracted(task.plans.context, graph, problem, False), deadline.at))
+        lambda problem: extracted(task.plans.context, graph.size, problem, False), deadline.at))
     deadline.ends("select")
     if found is None:
         return None

@@ -210,18 +210,13 @@ class _Reader:
         if op.name == CONSTRAINT:
             return [self.stated(op.attributes["sharding"])]
         found = list(map(self.stated, op.shardings)) or [None] * len(types)
-        return [s or fully_open(t.rank) for s, t in zip(found, types, strict=True)] if any(found) else found
+        return [s or Sharding.fully_open(t.rank) for s, t in zip(found, types, strict=True)] if any(found) else found
 
     def stated(self, sharding: Sharding | None) -> Sharding | None:
         """A sharding that propagation can use: not of a single device, and without partial values other than sums."""
         if sharding is None or sharding.device is not None or (sharding.unreduced and sharding.reduction != "add"):
             return None
         return without_size_one(sharding, self.mesh)
-
-
-def fully_open(rank: int) -> Sharding:
-    """Return the fully open sharding, which stands for a tensor without a stated one."""
-    return Sharding((DimSharding(open=True),) * rank)
 
 
 def without_size_one(sharding: Sharding, mesh: Mesh) -> Sharding:

@@ -15,7 +15,6 @@ from eggshard.planner.propagation.draft import (
     RETURN,
     DraftOp,
     Value,
-    fully_open,
     inside_first,
     within,
 )
@@ -178,7 +177,7 @@ def _apply(value: Value, sharding: Sharding | None, constraint: DraftOp | None) 
         constraint.stand_behind(value)
         value.replace(constraint.results[0], constraint)
     if sharding.unreduced:
-        holder.sharding = replace(holder.sharding or fully_open(value.type.rank), unreduced=sharding.unreduced)
+        holder.sharding = replace(holder.sharding or Sharding.fully_open(value.type.rank), unreduced=sharding.unreduced)
 
 
 def _constrain(value: Value, sharding: Sharding) -> None:
@@ -277,4 +276,4 @@ def join_groups(function: DraftOp) -> None:
             f"the values of a sharding group have different shardings ({telling[0]} and others): each gets an open "
             "constraint, which is in the group instead of it", EggshardWarning, stacklevel=2)
         for value in values:
-            _constrain(value, fully_open(value.type.rank))
+            _constrain(value, Sharding.fully_open(value.type.rank))

@@ -11,7 +11,7 @@ from itertools import count, takewhile
 from eggshard.errors import EggshardError, FallbackWarning, ShardingError
 from eggshard.ops.module_text import PRINTED_REGIONS
 from eggshard.planner.propagation.convergence import Propagation
-from eggshard.planner.propagation.draft import CONSTRAINT, MANUAL, DraftOp, draft_of, fully_open, within
+from eggshard.planner.propagation.draft import CONSTRAINT, MANUAL, DraftOp, draft_of, within
 from eggshard.planner.propagation.flows import with_manual
 from eggshard.planner.propagation.preparation import prepare
 from eggshard.planner.propagation.program_graph import ProgramGraph
@@ -80,7 +80,7 @@ class _Inside:
             found = [graph.found(value) for value in op.results]
             if op.key < 0 or graph.is_erased(op) or not any(found):
                 continue
-            shardings = [s or fully_open(v.type.rank) for s, v in zip(found, op.results, strict=True)]
+            shardings = [s or Sharding.fully_open(v.type.rank) for s, v in zip(found, op.results, strict=True)]
             if op.name == MANUAL:
                 self._manual(op, shardings, graph, mesh)
             else:
@@ -94,7 +94,7 @@ class _Inside:
         self.ops[op.key] = [s.evenly(v.type.shape, mesh) for s, v in zip(results, op.results, strict=True)]
         asked = []
         for stated, inner in zip(op.ends[0], op.blocks[0].arguments, strict=True):
-            free = (graph.found(inner) or fully_open(inner.type.rank)).evenly(inner.type.shape, mesh)
+            free = (graph.found(inner) or Sharding.fully_open(inner.type.rank)).evenly(inner.type.shape, mesh)
             asked.append(with_manual(stated, free, axes))
         self.operands[op.key] = asked
 

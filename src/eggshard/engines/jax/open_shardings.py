@@ -1,0 +1,214 @@
+"""Shardings of a JAX function's arguments and results that are to be chosen (`AUTO`), and what was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from eggshard.costmodel import at_hand
+from eggshard.engines.jax.meshes import mesh_in_effect
+from eggshard.engines.jax.specs import partition_spec
+from eggshard.errors import MeshError, ShardingError
+from eggshard.frontends import load
+from eggshard.frontends.jax.calling_convention import JaxCallingConvention, Leaf
+from eggshard.planner.choosing.choice import Choice, choose
+from eggshard.planner.request import collector_paused, requested
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Placement
+from eggshard.program.program import Program
+from eggshard.program.sharding import AUTO, Sharding
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Where a function's arguments and results are to lie: one sharding per leaf, in the order of its convention.
+
+    carried: per result that is fed back the argument that it becomes.
+    """
+
+    arguments: tuple[NamedSharding, ...]
+    results: tuple[NamedSharding, ...]
+    carried: Mapping[int, int]
+    choice: Choice
+
+    def arranged(self, leaves: Sequence[Any]) -> list[Any]:
+        """The arguments, types of arrays or arrays, where they are to lie."""
+        return [_placed(leaf, sharding) for leaf, sharding in zip(leaves, self.arguments, strict=True)]
+
+
+class OpenShardings:
+    """The ``in_shardings`` and ``out_shardings`` of a function, some of which are to be chosen.
+
+    carry: {position of an argument: position of the result that becomes it in the next call}.
+    """
+
+    def __init__(self, in_shardings: Any, out_shardings: Any, mesh: Any, carry: Mapping[int, int] | None):
+        self.given = in_shardings, out_shardings
+        self.mesh, self.carry = mesh, carry
+
+    @staticmethod
+    def any_open(shardings: Any) -> bool:
+        """Whether something in a tree of shardings is to be chosen."""
+        return any(map(_is_open, jax.tree.leaves(shardings, is_leaf=_is_leaf)))
+
+    def stated(self) -> dict[str, Any]:
+        """What is stated, as `jax.jit` takes it."""
+        mesh = self.mesh
+
+        def plain(spec: Any) -> Any:
+            if spec is None or _is_open(spec):
+                return None
+            return NamedSharding(self.devices, spec) if mesh is not None and isinstance(spec, PartitionSpec) else spec
+
+        trees = (jax.tree.map(plain, tree, is_leaf=_is_leaf) for tree in self.given)
+        named = zip(("in_shardings", "out_shardings"), trees, strict=True)
+        return {name: tree for name, tree in named if jax.tree.leaves(tree)}
+
+    @property
+    def devices(self) -> jax.sharding.Mesh:
+        """The mesh: the one that was given, that of a stated sharding, or the one in effect. MeshError without one."""
+        leaves = jax.tree.leaves(self.given, is_leaf=_is_leaf)
+        stated = (s.mesh for s in leaves if isinstance(s, NamedSharding))
+        mesh = self.mesh if self.mesh is not None else next(stated, None) or mesh_in_effect()
+        if not isinstance(mesh, jax.sharding.Mesh):
+            raise MeshError(
+                "shardings are to be chosen, and nothing says on which mesh: give mesh=jax.make_mesh(...), or call "
+                "within jax.set_mesh(...)")
+        return mesh
+
+    def choose(self, lowered: jax.stages.Lowered, options: Mapping[str, Any]) -> Chosen:
+        """Choose for a function that was lowered with what is stated; options as of `optimize`."""
+        convention = JaxCallingConvention.of(lowered)
+        devices = self.devices
+        mesh = Mesh.of(devices)
+        carried = _carried(convention, self.carry)
+        program = self._program(load(lowered), convention, mesh)
+        first, kept = len(convention.constants), {i: n for n, i in enumerate(convention.kept)}
+        model = options.get("cost_model") or at_hand(list(devices.devices.flat))
+        limit = options.get("memory_limit") or getattr(model, "capacity", None)
+        asked = {k: options[k] for k in ("rewrites", "limits", "effort", "exact") if k in options}
+        with collector_paused():
+            choice = choose(requested(program, model, **asked),
+                            {o: first + kept[i] for o, i in carried.items() if i in kept}, limit)
+        results = tuple([_sharding(p, leaf, program.mesh, devices)
+                         for p, leaf in zip(choice.outputs, convention.results, strict=True)])
+        back = {i: o for o, i in carried.items()}
+        arguments = []
+        for i, leaf in enumerate(convention.arguments):
+            if i in kept:
+                arguments.append(_sharding(choice.inputs[first + kept[i]], leaf, program.mesh, devices))
+            else:  # a function that does not use it may still give it back
+                arguments.append(results[back[i]] if i in back else NamedSharding(devices, PartitionSpec()))
+        return Chosen(tuple(arguments), results, carried, choice)
+
+    def _program(self, program: Program, convention: JaxCallingConvention, mesh: Mesh) -> Program:
+        """The program on the mesh, open where shardings are to be chosen."""
+        if program.mesh.size > 1 and program.mesh.axes != mesh.axes:
+            raise MeshError(f"the function states shardings on a mesh {program.mesh.axes}, and the mesh is {mesh.axes}")
+        mesh = program.mesh if program.mesh.size > 1 else mesh
+        ins, outs = self.given
+        args_tree = convention.in_tree.children()[0]
+        arguments = [*_leaves(ins, args_tree, "in_shardings"),
+                     *[AUTO if ins is AUTO else None] * (len(convention.arguments) - args_tree.num_leaves)]
+        results = _leaves(AUTO if outs is None else outs, convention.out_tree, "out_shardings")
+        first = len(convention.constants)
+        inputs = list(program.input_shardings)
+        for n, i in enumerate(convention.kept):
+            inputs[first + n] = _open(arguments[i], convention.arguments[i], inputs[first + n], mesh)
+        outputs = [_open(spec, leaf, stated, mesh) for spec, leaf, stated in zip(
+            results, convention.results, program.output_shardings, strict=True)]
+        return replace(program, mesh=mesh, input_shardings=tuple(inputs), output_shardings=tuple(outputs))
+
+
+def _is_leaf(spec: Any) -> bool:
+    return spec is None or isinstance(spec, PartitionSpec)
+
+
+def _is_open(spec: Any) -> bool:
+    entries = spec if isinstance(spec, PartitionSpec) else ()
+    return spec is AUTO or any(e is AUTO or e is PartitionSpec.UNCONSTRAINED for e in entries)
+
+
+def _leaves(prefix: Any, tree: Any, name: str) -> list[Any]:
+    """Per leaf of a tree what a prefix of it says; ShardingError for a tree of another structure."""
+    whole = jax.tree.unflatten(tree, range(tree.num_leaves))
+    try:
+        return list(jax.tree.leaves(jax.tree.broadcast(prefix, whole, is_leaf=_is_leaf), is_leaf=_is_leaf))
+    except ValueError as error:
+        raise ShardingError(f"{name} is no prefix of what it is for: {error}") from None
+
+
+def _open(spec: Any, leaf: Leaf, stated: Sharding | None, mesh: Mesh) -> Sharding | None:
+    """The sharding of a leaf in the program: with open dimensions where these are to be chosen."""
+    return stated if not _is_open(spec) or leaf.key else Sharding.of(spec, len(leaf.shape), mesh)
+
+
+def _sharding(placement: Placement, leaf: Leaf, mesh: Mesh, devices: jax.sharding.Mesh) -> NamedSharding:
+    spec = partition_spec(placement, mesh, tuple(devices.axis_names), len(leaf.shape))
+    return NamedSharding(devices, PartitionSpec() if spec is None else spec, memory_kind=leaf.memory or None)
+
+
+def _placed(leaf: Any, sharding: NamedSharding) -> Any:
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf.update(sharding=sharding)
+    return leaf if isinstance(leaf, jax.Array) and leaf.sharding == sharding else jax.device_put(leaf, sharding)
+
+
+def _carried(convention: JaxCallingConvention, carry: Mapping[int, int] | None) -> dict[int, int]:
+    """Per leaf of the results that is fed back the leaf of the arguments that it becomes.
+
+    Unless told, these are results that take a donated argument's buffer, and those that are trees of the structure and
+    types of an argument, which has several leaves: parameters, the state of an optimizer, caches.
+    """
+    arguments = _numbered(convention.in_tree.children()[0])
+    results = _numbered(convention.out_tree)
+    if carry is not None:
+        return _told(carry, arguments, results, convention)
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    types = [(leaf.shape, leaf.dtype) for leaf in convention.arguments]
+    made = [(leaf.shape, leaf.dtype) for leaf in convention.results]
+    for out_tree, outs in results:
+        for tree, ins in arguments:
+            if tree == out_tree and len(ins) > 1 and not taken & set(ins) and (
+                    [types[i] for i in ins] == [made[o] for o in outs]):
+                found.update(zip(outs, ins, strict=True))
+                taken.update(ins)
+                break
+    for i, donated in enumerate(convention.donated):
+        same = (o for o, type_ in enumerate(made) if type_ == types[i] and o not in found)
+        if donated and i not in taken and (o := next(same, None)) is not None:
+            found[o] = i
+    return found
+
+
+def _told(
+    carry: Mapping[int, int], arguments: Sequence[tuple[Any, list[int]]], results: Sequence[tuple[Any, list[int]]],
+    convention: JaxCallingConvention,
+) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for position, result in carry.items():
+        if not (0 <= position < len(arguments) and 0 <= result < len(results)):
+            raise ShardingError(f"carry={carry} of {len(arguments)} arguments and {len(results)} results")
+        (tree, ins), (out_tree, outs) = arguments[position], results[result]
+        types, made = [convention.arguments[i] for i in ins], [convention.results[o] for o in outs]
+        if tree != out_tree or [(t.shape, t.dtype) for t in types] != [(t.shape, t.dtype) for t in made]:
+            raise ShardingError(
+                f"carry={carry}: result {result} of {convention.name} has not the structure and types of argument "
+                f"{position}")
+        found.update(zip(outs, ins, strict=True))
+    return found
+
+
+def _numbered(tree: Any) -> list[tuple[Any, list[int]]]:
+    """The trees right below the root, each with the numbers of its leaves; the whole where its root is no tuple."""
+    children = tree.children() if tree.node_data() is not None and tree.node_data()[0] in (tuple, list) else [tree]
+    found, first = [], 0
+    for child in children:
+        found.append((child, list(range(first, first + child.num_leaves))))
+        first += child.num_leaves
+    return found

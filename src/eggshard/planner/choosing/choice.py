@@ -1,0 +1,266 @@
+"""The choice of the open shardings of a program's inputs and outputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eggshard.egraph.graph import EGraph
+from eggshard.errors import FallbackWarning, LimitError, MeshError, ShardingError
+from eggshard.limits import Deadline
+from eggshard.planner.choosing.ends import Ends, groups_of
+from eggshard.planner.choosing.open_problem import Interface, Opener, OpenProblem
+from eggshard.planner.choosing.preference import most_preference, preference, with_preferences
+from eggshard.planner.choosing.seeds import seeds_of
+from eggshard.planner.context import Context
+from eggshard.planner.hints import Hints
+from eggshard.planner.layers.planning import MANY_OPS
+from eggshard.planner.layers.shortening import Short, shorten
+from eggshard.planner.op_plans import OpPlans
+from eggshard.planner.optimization import USER_ERRORS, planned, read
+from eggshard.planner.pipeline import OTHERWISE, extracted, left_out, saturated
+from eggshard.planner.progress import timed
+from eggshard.planner.repricing.buckets import NOT_BOUNDED, PART, Shared, prices_to_begin
+from eggshard.planner.request import Request
+from eggshard.planner.rows import looks_at_neighbours
+from eggshard.planner.state import Task
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Placement
+from eggshard.program.program import Program, Region
+from eggshard.program.sharding import AUTO, Sharding
+from eggshard.selection.problem import IMPOSSIBLE, Extraction, Problem, Selection
+
+#: How many times the work of a selection whose ends are stated that of open ones may take (`python -m bench auto`).
+WORK = 4
+#: The gap at which a choice is as good as another. Where that does not tell, how many others are planned, and how much
+#: more these may cost.
+CLOSE, FEW, MOST = 1e-2, 4, 1.5
+#: How many times what is usually paid for memory is tried where a limit asks for less.
+PRICES = tuple(10.0**k for k in range(1, 8))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where a program's inputs and outputs are to lie, and at which placements its loops and branches.
+
+    cost: seconds of the plan by which they were chosen. bound: seconds that no plan undercuts, of those that the
+    rewrites derive, whose inputs and outputs lie evenly, by whole axes in mesh order; 0 where none is known, as of what
+    looks at neighbours. left_out: what else it is not of, in words. clock: seconds by stage.
+    """
+
+    inputs: tuple[Placement, ...]
+    outputs: tuple[Placement, ...]
+    interfaces: tuple[Interface, ...] = ()
+    cost: float = 0.0
+    bound: float = 0.0
+    left_out: tuple[str, ...] = ()
+    clock: dict[str, float] = field(default_factory=dict, compare=False)
+
+    def held(self, program: Program) -> int:
+        """Bytes that a device holds of inputs and outputs."""
+        placed = (*self.inputs, *self.outputs), (*program.input_types, *program.output_types)
+        return sum(p.local_type(t).bytes for p, t in zip(*placed, strict=True))
+
+    def stated(self, program: Program) -> Program:
+        """The program with these placements stated."""
+        inputs, outputs = (tuple([Sharding.from_placement(p, program.mesh) for p in placements])
+                           for placements in (self.inputs, self.outputs))
+        return replace(program, input_shardings=inputs, output_shardings=outputs, text=None)
+
+
+def choose(request: Request, carried: Mapping[int, int], memory_limit: float | None = None) -> Choice:
+    """Choose where the open ends of a request's program lie (`Ends`), by the cheapest plan found.
+
+    carried: per output that is fed back the input that it becomes in the next call. memory_limit: bytes per device that
+    inputs and outputs are to take at most; where they take more at every price of memory, the least found. Where the
+    search fails, warns (FallbackWarning), and chooses replication.
+    """
+    task = read(request)
+    context, program = task.plans.context, task.plans.context.program
+    ends = Ends.of(context, carried)
+
+    def fits(choice: Choice) -> bool:
+        return memory_limit is None or choice.held(program) <= memory_limit
+
+    try:
+        short = shorten(program) if len(program.region.ops) > MANY_OPS else None
+        if short is not None:
+            inner = context.of(short.program)
+            plans = OpPlans(inner, Hints(inner), task.plans.bodies)
+            small = replace(task, plans=plans, region=short.program.region)
+            return _fitting(small, ends.shortened(short), fits, lambda found: [_lengthened(found[0], short, ends)])[0]
+        found = _fitting(task, ends, fits, list)
+        return found[0] if len(found) == 1 else min(found, key=lambda choice: _planned(request, program, choice))
+    except USER_ERRORS:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        warnings.warn(f"the choice of shardings failed ({reason}); what is open is replicated", FallbackWarning,
+                      stacklevel=2)
+        return Choice(tuple([options[0] for options in ends.inputs]), tuple([options[0] for options in ends.outputs]))
+
+
+def at_choice(
+    request: Request, shardings: Any, mesh: Any, carry: Mapping[int, int], memory_limit: float | None = None
+) -> dict[str, Any]:
+    """What to ask of planning (`requested`) besides for a program whose open ends are chosen.
+
+    shardings, mesh, carry, memory_limit: as of `eggshard.optimize`. MeshError where the program states another mesh,
+    ShardingError for shardings that do not fit.
+    """
+    program = request.read()
+    if mesh is not None:
+        given = Mesh.of(mesh)
+        if program.mesh.size > 1 and program.mesh.axes != given.axes:
+            raise MeshError(f"the program states a mesh {program.mesh.axes}, and the one given is {given.axes}")
+        program = replace(program, mesh=given) if program.mesh.size == 1 else program
+    types = program.input_types
+    each = [AUTO] * len(types) if shardings is AUTO else list(shardings)
+    if len(each) != len(types):
+        raise ShardingError(f"{len(each)} shardings for {len(types)} inputs; give one per input, or eggshard.AUTO")
+    inputs = []
+    for i, (spec, stated, type_) in enumerate(zip(each, program.input_shardings, types, strict=True)):
+        sharding = stated
+        if spec is not AUTO:
+            sharding = stated if spec is None else Sharding.of(spec, type_.rank, program.mesh)
+        elif stated is None:
+            sharding = Sharding.fully_open(type_.rank)
+        if sharding is not None:
+            sharding.validate(program.mesh, type_, f"input {i}")
+        inputs.append(sharding)
+    program = replace(program, input_shardings=tuple(inputs))
+    limit = memory_limit or getattr(request.cost_model, "capacity", None)
+    choice = choose(replace(request, loaded=program), {o: i for i, o in carry.items()}, limit)
+    return {"loaded": choice.stated(program), "interfaces": choice.interfaces}
+
+
+def _planned(request: Request, program: Program, choice: Choice) -> float:
+    """What the plan costs that is made at a choice."""
+    limits = replace(request.limits, proof=0.0)
+    asked = replace(request, loaded=choice.stated(program), interfaces=choice.interfaces, limits=limits)
+    return planned(asked, None, Deadline(limits.seconds)).cost.total
+
+
+def _fitting(
+    task: Task, ends: Ends, fits: Callable[[Choice], bool], whole: Callable[[list[Choice]], list[Choice]]
+) -> list[Choice]:
+    """The choices at the least price of memory at which some fit; those at the highest where none does.
+
+    whole: what the choices of a short form are for the program.
+    """
+    opener, opened, nodes = _opened(task, ends)
+    found: list[Choice] = []
+    for times in (1.0, *PRICES):
+        found = whole(_choices(task, ends, opener, with_preferences(opened, task.input_types, times), nodes))
+        kept = [choice for choice in found if fits(choice)]
+        if kept or task.plans.context.deadline.passed:
+            return kept or found
+    return found
+
+
+def _opened(task: Task, ends: Ends) -> tuple[Opener, OpenProblem, int]:
+    """The problem of a task whose ends are open, and the work that its search may take, in nodes of a graph."""
+    plans, region, context = task.plans, task.region, task.plans.context
+    graphs: dict[Region, EGraph] = {}
+
+    def graph_of(region: Region) -> EGraph:
+        if region not in graphs:
+            graphs[region] = timed(task.clock, "saturate", lambda: saturated(context, region, task.rules))
+        return graphs[region]
+
+    graph = graph_of(region)
+    prices = prices_to_begin(context.pricer, graph, [graph.values[v] for v in region.outputs], lambda: PART)
+    opener = Opener(plans.priced_by(prices), graph_of)
+    opened = timed(task.clock, "encode", lambda: opener.opened(
+        region, ends.inputs, ends.outputs, ends.groups, ends.carried))
+    return opener, opened, WORK * sum(graph.size for graph in graphs.values())
+
+
+def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int) -> list[Choice]:
+    """The choice at which a plan costs least, and others where the problem does not tell all that they cost: what looks
+    at neighbours shares exchanges and wrap-arounds, and iterations run in rows (`planner.rows`)."""
+    clock, context = task.clock, task.plans.context
+    found = timed(clock, "select", lambda: _searched(context, nodes, opened, ends))
+    in_rows = opened.has_body(lambda node: node.op == "while" and looks_at_neighbours(node.regions[1]))
+    near = in_rows or bool(opened.encoding.windows)
+    bound = 0.0 if near else max(found.bound, found.once) - most_preference(opened)
+
+    def choice(selection: Selection) -> Choice:
+        return Choice(
+            tuple([opened.where(selection, store) for store in opened.stores]),
+            tuple([opened.delivered(selection, o) for o in range(len(ends.outputs))]), opened.taken(selection),
+            selection.cost - preference(opened, selection), max(0.0, bound), _left_out(opener, opened), clock)
+
+    if not near:
+        return [choice(found.selection)]
+    others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
+    most = MOST * found.selection.cost
+    return [choice(selection) for selection in (found.selection, *others) if selection.cost <= most]
+
+
+def _elsewhere(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> list[Selection]:
+    """The cheapest plans found at each placement of the largest input that is open."""
+    types = context.program.input_types
+    largest = max((i for i, options in enumerate(ends.inputs) if len(options) > 1), key=lambda i: types[i].bytes,
+                  default=None)
+    if largest is None:
+        return []
+    store, found = opened.stores[largest], list[Selection]()
+    for n in range(len(opened.problem.choices[store])):
+        choices = list(opened.problem.choices)
+        choices[store] = [x if x.out == n else IMPOSSIBLE for x in choices[store]]
+        try:
+            there = replace(opened.problem, choices=choices)
+            found.append(extracted(context, nodes, there, True, ("local",)).selection)
+        except LimitError:  # what is stated elsewhere leaves no plan there
+            continue
+    return sorted(found, key=lambda selection: selection.cost)[1 : FEW + 1]
+
+
+def _left_out(opener: Opener, opened: OpenProblem) -> tuple[str, ...]:
+    """What the bound of a choice is not of, but for other placements of inputs and outputs."""
+    context = opener.plans.context
+    found = [what for what in left_out(opener.plans, opened.graph, bool(opened.encoding.windows)) if what != OTHERWISE]
+    found.append("plans that compute something twice")
+    if isinstance(context.pricer, Shared):
+        found.append(NOT_BOUNDED)
+    if context.pricer.overlap:
+        found.append("what is computed while messages are on their way")
+    if opened.bodies:
+        found.append("work that is taken out of loops in part")
+    if opened.encoding.capped:
+        found.append(f"all but {context.limits.placements} placements of a value")
+    return tuple(found)
+
+
+def _searched(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> Extraction:
+    """The cheapest plan found, by itself or from what propagation makes of single shardings."""
+    problem = opened.problem
+    found = extracted(context, nodes, problem, True)
+    if found.gap <= CLOSE or context.deadline.passed:
+        return found
+
+    def begun(found: Extraction, seeds: list[dict[int, int]]) -> Problem:
+        return replace(problem, seeds=[{c: some[0] for c, some in found.selection.chosen.items()}, *seeds])
+
+    other = extracted(context, nodes, begun(found, seeds_of(opened, context, ends)), True, ("local", "recombine"))
+    if other.selection.cost >= found.selection.cost * (1 - context.limits.gap):
+        return found
+    last = extracted(context, nodes, begun(other, []), True)
+    return replace(last, bound=max(last.bound, found.bound), once=max(last.once, found.once))
+
+
+def _lengthened(choice: Choice, short: Short, ends: Ends) -> Choice:
+    """The choice for a whole program, of whose equal parts the short form has two."""
+    region = short.whole.region
+    groups = groups_of(short)
+    kept = [k for k, v in enumerate(region.inputs) if v in short.values]
+    at = {groups[k]: p for k, p in zip(kept, choice.inputs, strict=True)}
+    inputs = tuple(at[group] for group in groups)
+    follow = short.follows()[-1]
+    delivered = dict(zip((v for v in region.outputs if v in short.values), choice.outputs, strict=True))
+    outputs = tuple(inputs[ends.carried[o]] if o in ends.carried else
+                    delivered.get(v) or delivered[short.stand_in(v, follow)] for o, v in enumerate(region.outputs))
+    return replace(choice, inputs=inputs, outputs=outputs, bound=0.0)

@@ -1,0 +1,179 @@
+"""The choice of open shardings: against every other one, in loops and branches, of equal layers, and where it fails."""
+
+import itertools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from tests.slowness import some
+
+import eggshard as es
+from eggshard.errors import FallbackWarning, MeshError, ShardingError
+from eggshard.frontends import load
+from eggshard.planner.choosing import choice as choosing
+from eggshard.planner.choosing.choice import Choice, at_choice, choose
+from eggshard.planner.request import requested
+from eggshard.planning import optimized
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Program
+from eggshard.program.sharding import AUTO, Sharding
+from eggshard.spmd.boundaries import even_placements
+
+LINE, SQUARE = Mesh({"x": 4}), Mesh({"x": 2, "y": 2})
+LIMITS = es.Limits(proof=0.0)
+
+
+def f32(*shape):
+    return jax.ShapeDtypeStruct(shape, np.float32)
+
+
+def program_of(function, *arguments, mesh=LINE) -> Program:
+    """The program of a function whose arguments lie anywhere."""
+    program = replace(load(jax.jit(function).lower(*arguments)), mesh=mesh)
+    return replace(program, input_shardings=tuple(Sharding.fully_open(t.rank) for t in program.input_types))
+
+
+def chosen(program: Program, carried=None, model="tpu-v5e"):
+    """The choice, and the plan of the program where it is stated."""
+    request = requested(program, model, limits=LIMITS)
+    found = choose(request, carried or {})
+    asked = {"loaded": found.stated(program), "interfaces": found.interfaces}
+    return found, optimized(program, cost_model=model, limits=LIMITS, **asked)
+
+
+def least(program: Program, carried=None, model="tpu-v5e") -> float:
+    """What the program's cheapest plan costs where its inputs are stated in any way."""
+    costs = []
+    for way in itertools.product(*(even_placements(program.mesh, t) for t in program.input_types)):
+        inputs = tuple(Sharding.from_placement(p, program.mesh) for p in way)
+        outputs = [None] * len(program.output_types)
+        for o, i in (carried or {}).items():
+            outputs[o] = inputs[i]
+        stated = replace(program, input_shardings=inputs, output_shardings=tuple(outputs))
+        costs.append(es.optimize(stated, cost_model=model, limits=LIMITS).cost.total)
+    return min(costs)
+
+
+def descent(w, x):
+    return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+
+
+def rolled(u):
+    for _ in range(2):
+        u = u + 0.1 * (jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) - 2 * u)
+    return u
+
+
+def looped(w, x):
+    return lax.fori_loop(0, 4, lambda _, h: jnp.tanh(h @ w), x)
+
+
+PROGRAMS = {
+    "product": (lambda x, w: x @ w, (f32(512, 256), f32(256, 1024)), {}, LINE),
+    "stencil": (rolled, (f32(512, 512),), {0: 0}, SQUARE),
+    "loop": (looped, (f32(256, 256), f32(512, 256)), {}, LINE),
+    "descent": (descent, (f32(256, 512), f32(128, 256)), {0: 0}, LINE),
+    "reduction": (lambda x: x / x.sum(0), (f32(1024, 256),), {}, SQUARE),
+}
+
+
+@pytest.mark.parametrize("name", some([*PROGRAMS], 3))
+def test_no_other_choice_is_cheaper(name):
+    function, arguments, carried, mesh = PROGRAMS[name]
+    program = program_of(function, *arguments, mesh=mesh)
+    found, plan = chosen(program, carried)
+    best = least(program, carried)
+    assert plan.cost.total <= best * 1.01
+    assert found.bound <= best * (1 + 1e-6)
+    assert plan.prove().equal
+
+
+def test_what_is_fed_back_lies_where_it_is_taken():
+    program = program_of(descent, f32(256, 512), f32(128, 256))
+    found, plan = chosen(program, {0: 0})
+    assert found.outputs[0] == found.inputs[0] and plan.output_placements[0] == plan.input_placements[0]
+
+
+def test_a_loop_carries_its_values_where_that_is_cheapest():
+    """Nothing is stated, so propagation says nothing of the loop."""
+    found, plan = chosen(program_of(looped, f32(256, 256), f32(4096, 256)))
+    (loop,) = found.interfaces
+    assert any(p.dims and p.dims[0].axes == ("x",) for p in loop.strategy.results)
+    assert plan.device_program.messages == 0
+
+
+@pytest.mark.parametrize("function", [
+    lambda p, x: lax.cond(p, lambda v: v @ v.T, lambda v: v + 1.0, x),
+    lambda p, x: lax.fori_loop(0, 3, lambda _, v: lax.cond(p, lambda u: u - u.mean(0), jnp.sin, v), x),
+    lambda p, x: lax.while_loop(lambda v: v.sum() < 1e6, lambda v: jnp.where(p, v * 2.0, v) + 1.0, x),
+])
+def test_branches_and_loops_inside_others(function):
+    program = program_of(function, jax.ShapeDtypeStruct((), np.bool_), f32(64, 64))
+    _, plan = chosen(program)
+    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    (got,) = plan.run(np.bool_(True), x)
+    np.testing.assert_allclose(got, function(True, x), rtol=1e-4, atol=1e-4)
+
+
+def test_equal_layers_lie_alike():
+    def deep(x, *ws):
+        for w in ws:
+            x = jnp.tanh(x @ w) + jnp.exp(-x) * jnp.cos(x)
+        return x
+
+    count = 90
+    program = program_of(deep, f32(256, 64), *[f32(64, 64)] * count)
+    assert len(program.region.ops) > choosing.MANY_OPS
+    found, plan = chosen(program)
+    assert len(found.inputs) == count + 1 and len(set(found.inputs[3:-2])) == 1
+    assert not plan.search.fallback
+    whole = choose(requested(program, "tpu-v5e", limits=LIMITS), {}, found.held(program))
+    assert whole.inputs == found.inputs
+
+
+def test_open_dimensions_alone_are_chosen():
+    program = program_of(lambda x, w: x @ w, f32(512, 256), f32(256, 512), mesh=SQUARE)
+    inputs = Sharding.of(("y", AUTO), 2, SQUARE), Sharding.of((None, "x"), 2, SQUARE)
+    found, _ = chosen(replace(program, input_shardings=inputs))
+    first, second = found.inputs
+    assert first.dims[0].axes == ("y",) and [d.axes for d in second.dims] == [(), ("x",)]
+
+
+def test_uneven_dimensions_are_not_cut():
+    found, _ = chosen(program_of(lambda x: jnp.sin(x), f32(7, 9)))
+    assert not found.inputs[0].used_axes
+
+
+def test_shardings_for_a_program():
+    program = program_of(lambda x, w: x @ w, f32(512, 256), f32(256, 512))
+    text = replace(program, mesh=Mesh({}), input_shardings=(None, None))
+    plan = es.optimize(text, shardings=AUTO, mesh={"x": 4}, cost_model="tpu-v5e")
+    assert plan.device_program.messages == 0 and any(p.used_axes for p in plan.input_placements)
+    request = requested(program, "tpu-v5e")
+    with pytest.raises(ShardingError, match="1 shardings for 2 inputs"):
+        at_choice(request, [AUTO], None, {})
+    with pytest.raises(MeshError, match="states a mesh"):
+        at_choice(request, AUTO, {"y": 8}, {})
+    with pytest.raises(ShardingError, match="cannot become input 1"):
+        at_choice(request, AUTO, None, {1: 0})
+
+
+def test_a_choice_that_fails_replicates(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(choosing, "_choices", fail)
+    with pytest.warns(FallbackWarning, match="RuntimeError: broken"):
+        found = choose(requested(program_of(jnp.sin, f32(8, 8)), "tpu-v5e"), {})
+    assert isinstance(found, Choice) and not found.inputs[0].used_axes
+
+
+def test_less_memory_is_held_where_a_limit_asks_for_it():
+    program, limit = program_of(lambda x, w: jnp.sin(x @ w), f32(2048, 512), f32(512, 512)), 2_500_000
+    request = requested(program, "tpu-v5e", limits=LIMITS)
+    free, kept = choose(request, {}), choose(request, {}, limit)
+    assert free.held(program) > limit >= kept.held(program)
+    assert kept.cost >= free.cost
