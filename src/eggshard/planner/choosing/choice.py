@@ -38,7 +38,7 @@ WORK = 4
 #: more these may cost.
 CLOSE, FEW, MOST = 1e-2, 4, 1.5
 #: How many times what is usually paid for memory is tried where a limit asks for less.
-PRICES = tuple(10.0**k for k in range(1, 8))
+PRICES = (10.0, 100.0, 1e3, 1e4)
 
 
 @dataclass(frozen=True)
