@@ -15,6 +15,7 @@ from eggshard.planner.choosing.open_problem import Interface, Opener, OpenProble
 from eggshard.planner.choosing.preference import most_preference, preference, with_preferences
 from eggshard.planner.choosing.seeds import seeds_of
 from eggshard.planner.context import Context
+from eggshard.planner.encoding.encode import Computed, Jointly, Widened
 from eggshard.planner.hints import Hints
 from eggshard.planner.layers.planning import MANY_OPS
 from eggshard.planner.layers.shortening import Short, shorten
@@ -38,7 +39,7 @@ WORK = 4
 #: more these may cost.
 CLOSE, FEW, MOST = 1e-2, 4, 1.5
 #: How many times what is usually paid for memory is tried where a limit asks for less.
-PRICES = (10.0, 100.0, 1e3, 1e4)
+PRICES = (10.0, 100.0, 1e3, 1e4, 1e6)
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,8 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
     clock, context = task.clock, task.plans.context
     found = timed(clock, "select", lambda: _searched(context, nodes, opened, ends))
     in_rows = opened.has_body(lambda node: node.op == "while" and looks_at_neighbours(node.regions[1]))
-    near = in_rows or bool(opened.encoding.windows)
-    bound = 0.0 if near else max(found.bound, found.once) - most_preference(opened)
+    shares = in_rows or bool(opened.encoding.windows)
+    bound = 0.0 if shares else max(found.bound, found.once) - most_preference(opened)
 
     def choice(selection: Selection) -> Choice:
         return Choice(
@@ -193,11 +194,22 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
             tuple([opened.delivered(selection, o) for o in range(len(ends.outputs))]), opened.taken(selection),
             selection.cost - preference(opened, selection), max(0.0, bound), _left_out(opener, opened), clock)
 
-    if not near:
+    if not in_rows and not _exchanges(opened, found.selection):
         return [choice(found.selection)]
     others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
     most = MOST * found.selection.cost
     return [choice(selection) for selection in (found.selection, *others) if selection.cost <= most]
+
+
+def _exchanges(opened: OpenProblem, selection: Selection) -> bool:
+    """Whether a selection exchanges halos, or rotates."""
+    for c, chosen in selection.chosen.items():
+        for tag in (opened.problem.choices[c][n].tag for n in chosen):
+            if isinstance(tag, (Widened, Jointly)):
+                return True
+            if isinstance(tag, Computed) and opened.graph.classes[tag.cls].nodes[tag.node].op == "rotate":
+                return True
+    return False
 
 
 def _elsewhere(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> list[Selection]:
