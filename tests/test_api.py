@@ -53,9 +53,10 @@ def test_import_is_light_and_the_names_are_few() -> None:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.startswith("[] ")
     names = {n for n in dir(es) if not n.startswith("__")}
-    functions = {"optimize", "plan_reshard", "pareto", "equivalent", "explain_propagation", "jit", "load", "partition"}
+    functions = {"optimize", "plan_reshard", "pareto", "equivalent", "explain_propagation", "jit", "load", "partition",
+                 "auto"}
     rooms = {"costmodel", "errors", "rewrites", "shardy", "triton"}
-    classes = {"Plan", "Program", "ProgramBuilder", "Mesh", "Sharding", "Guard", "Limits"}
+    classes = {"Plan", "Program", "ProgramBuilder", "Mesh", "Sharding", "Guard", "Limits", "AUTO"}
     assert names == functions | rooms | classes | {"EggshardError", "EggshardWarning", "config"} and len(names) <= 25
     assert all(getattr(es, n) is not None for n in names)
 

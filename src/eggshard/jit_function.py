@@ -284,8 +284,13 @@ class JitFunction(Generic[P, R]):
         if moved > sum(leaf.memory == HOST for leaf in convention.results):
             raise LoweringError("it moves arrays to the host's memory and back")
         digest = hashlib.sha256(text.encode()).hexdigest()
-        plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(
-            convention.devices, text, lambda: planning.optimized(lowered, interfaces=interfaces, **self.options))))
+
+        def planned() -> Plan:
+            if interfaces:
+                return planning.optimized(lowered, interfaces=interfaces, **self.options)
+            return planning.optimize(lowered, **self.options)
+
+        plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(convention.devices, text, planned)))
         return plan, convention
 
     def _call(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:

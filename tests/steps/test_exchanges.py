@@ -19,7 +19,7 @@ from eggshard.steps.exchange import BoxExchange, exchange
 def transposed(sizes: tuple[int, int, int]) -> es.Plan:
     b = ProgramBuilder(dict(zip("xyz", sizes, strict=True)))
     b.output(b.input((4096, 4096, 4096), "f32", (("x", "y"), "z", None)), ("z", ("x", "y"), None))
-    return es.optimize(b.build())
+    return es.optimize(b.build(), cost_model="alpha-beta")
 
 
 def exchange_of(plan: es.Plan) -> BoxExchange:
