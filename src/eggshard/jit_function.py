@@ -25,6 +25,7 @@ from eggshard.engines.jax.arguments import (
     constrained,
     described,
     explicit_sharding,
+    put,
     stated_sharding,
     type_key,
 )
@@ -288,7 +289,7 @@ class JitFunction(Generic[P, R]):
         def planned() -> Plan:
             if interfaces:
                 return planning.optimized(lowered, interfaces=interfaces, **self.options)
-            return planning.optimize(lowered, **self.options)
+            return Plan.of(planning.optimize(lowered, **self.options))
 
         plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(convention.devices, text, planned)))
         return plan, convention
@@ -299,7 +300,7 @@ class JitFunction(Generic[P, R]):
         function, placed = self._jitted(key)
         try:
             results = function(*args, **kwargs)
-            return _put(results, placed) if placed else results
+            return put(results, placed) if placed else results
         except (ProgramError, jax.errors.JaxRuntimeError) as error:
             deleted = any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in leaves)
             if function is self.unplanned or deleted or _compiles(function, args, kwargs):
@@ -388,14 +389,6 @@ def _with_gradient(function: JitFunction[..., Any], static: Any, tree: Any) -> C
     from eggshard.engines.jax.gradient import with_gradient
 
     return with_gradient(function, static, tree)
-
-
-def _put(results: Any, places: dict[int, Any]) -> Any:
-    """The results, these of them put where they are to lie."""
-    leaves, tree = jax.tree.flatten(results)
-    for i, place in places.items():
-        leaves[i] = jax.device_put(leaves[i], place)
-    return jax.tree.unflatten(tree, leaves)
 
 
 def _compiles(function: Any, args: Any, kwargs: Any) -> bool:

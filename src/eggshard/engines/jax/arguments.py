@@ -1,4 +1,4 @@
-"""Arguments of jitted functions: which are static, where the others lie, and what a trace says of them."""
+"""Arguments of jitted functions: which are static, where they and results lie, and what a trace says of them."""
 
 from __future__ import annotations
 
@@ -108,3 +108,11 @@ def constrained(array: Any, sharding: Any) -> Any:
     if sharding is None or AxisType.Explicit in sharding.mesh.axis_types:
         return array
     return jax.lax.with_sharding_constraint(array, sharding)
+
+
+def put(results: Any, places: dict[int, Any]) -> Any:
+    """The results, these of them put where they are to lie."""
+    leaves, tree = jax.tree.flatten(results)
+    for i, place in places.items():
+        leaves[i] = jax.device_put(leaves[i], place)
+    return jax.tree.unflatten(tree, leaves)
