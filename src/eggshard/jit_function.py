@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 _USERS = (CostModelError, EngineError, LimitError, RewriteError)
 #: How JAX writes that an array within a function is to lie in the host's memory.
 _IN_HOST_MEMORY = re.compile(r'_xla_buffer_placement = "\w*host"')
+_UNPLANNED = "{} cannot be planned and runs as jax.jit would run it: {}"
 
 #: True while a function is lowered in order to be planned: planned functions inside it are part of its program.
 _planning: contextvars.ContextVar[bool] = contextvars.ContextVar("planning", default=False)
@@ -143,7 +144,11 @@ class JitFunction(Generic[P, R]):
             if jax.config.jax_disable_jit:
                 return self.fun(*args, **kwargs)
             if self._opened is not None:
-                args, kwargs = self._arranged(args, kwargs)
+                try:
+                    args, kwargs = self._arranged(args, kwargs)
+                except (LoweringError, ProgramError) as error:
+                    warnings.warn(_UNPLANNED.format(self.__name__, error), FallbackWarning, stacklevel=3)
+                    return self.unplanned(*args, **kwargs)
                 leaves = jax.tree.leaves((args, kwargs))
             return self._call(leaves, tree, args, kwargs)
         if _planning.get():
@@ -203,22 +208,18 @@ class JitFunction(Generic[P, R]):
             if self._opened is not None:
                 args, kwargs = self._arranged(args, kwargs)
             lowered = self.unplanned.lower(*args, **kwargs)
-            if self._opened is not None:
-                results = self.chosen(*args, **kwargs).results
-                return self._pinned_at(results, JaxCallingConvention.of(lowered)).lower(*args, **kwargs)
             convention = JaxCallingConvention.of(lowered)
-            places = convention.places_of_donated()
-            if not self._free:
-                places = with_propagated(lowered, convention, places)
+            if self._opened is not None:
+                places: tuple[NamedSharding | None, ...] = self.chosen(*args, **kwargs).results
+            else:
+                places = convention.places_of_donated()
+                places = places if self._free else with_propagated(lowered, convention, places)
             if places == convention.result_shardings:
                 return lowered
-            return self._pinned_at(places, convention).lower(*args, **kwargs)
-
-    def _pinned_at(self, places: tuple[NamedSharding | None, ...], convention: JaxCallingConvention) -> Any:
-        """The function whose results lie so."""
-        out_shardings = jax.tree.unflatten(convention.out_tree, places)
-        options = {**self._common, **self._shardings, "out_shardings": out_shardings}
-        return self._pinned.get((convention.out_tree, places), lambda: jax.jit(self._function, **options))
+            out_shardings = jax.tree.unflatten(convention.out_tree, places)
+            options = {**self._common, **self._shardings, "out_shardings": out_shardings}
+            pinned = self._pinned.get((convention.out_tree, places), lambda: jax.jit(self._function, **options))
+            return pinned.lower(*args, **kwargs)
 
     def chosen(self, *args: Any, **kwargs: Any) -> Chosen:
         """Where arguments and results of these types are to lie, where that is to be chosen."""
@@ -355,8 +356,7 @@ class JitFunction(Generic[P, R]):
         except EggshardError as error:
             if isinstance(error, _USERS) and not (isinstance(error, RewriteError) and self.options["rewrites"] is None):
                 raise
-            reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"
-            warnings.warn(reason, FallbackWarning, stacklevel=2)
+            warnings.warn(_UNPLANNED.format(self.__name__, error), FallbackWarning, stacklevel=2)
             return self.unplanned(*args, **kwargs)
         if self.guard and self._is_worse(replace(plan, calling_convention=convention), self.guard):
             own = self._pinned.peek((convention.out_tree, convention.result_shardings), self.unplanned)

@@ -97,6 +97,20 @@ def test_keys_scalars_static_and_unused_arguments():
     assert scale == 3 and got.sharding.mesh.size == 8
 
 
+def test_scalars_of_python_and_what_cannot_be_planned():
+    function = es.jit(lambda x, a: x * a + jnp.float16(1), in_shardings=es.AUTO, **OPTIONS)
+    half = X.astype(np.float16)
+    assert function(half, 2.0).dtype == np.float16 and function(half, 3).dtype == np.float16
+
+    def printed(x):
+        jax.debug.print("{}", x[0, 0], ordered=True)
+        return x + 1
+
+    printing = es.jit(printed, in_shardings=es.AUTO, **OPTIONS)
+    with pytest.warns(es.EggshardWarning, match="runs as jax.jit would run it"):
+        np.testing.assert_allclose(np.asarray(printing(X)), X + 1)
+
+
 def test_loops_are_planned_where_they_are_cheapest():
     def layers(ws, x):
         return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, ws)[0]
