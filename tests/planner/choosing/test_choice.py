@@ -105,6 +105,13 @@ def test_a_loop_carries_its_values_where_that_is_cheapest():
     assert plan.device_program.messages == 0
 
 
+def test_what_a_loop_carries_may_be_stated():
+    program = program_of(looped, f32(256, 256), f32(512, 256))
+    stated = replace(program, input_shardings=(Sharding.fully_open(2), Sharding.of(("x",), 2, LINE)))
+    found, _ = chosen(stated, {0: 1})
+    assert found.inputs[1].dims[0].axes == ("x",) and found.outputs[0] == found.inputs[1]
+
+
 @pytest.mark.parametrize("function", [
     lambda p, x: lax.cond(p, lambda v: v @ v.T, lambda v: v + 1.0, x),
     lambda p, x: lax.fori_loop(0, 3, lambda _, v: lax.cond(p, lambda u: u - u.mean(0), jnp.sin, v), x),

@@ -140,7 +140,8 @@ class Opener:
         encoding = encoder.encode({}, [(c, list(options)) for c, options in roots], widen=add)
         problem = replace(encoding.problem, seeds=[], single=encoding.problem.single | inlining.single)
         for o, i in carried.items():
-            _tie(problem.choices[problem.roots[o][0]], inlining.stores[i], inputs[i])
+            if len(outputs[o]) > 1:
+                _tie(problem.choices[problem.roots[o][0]], inlining.stores[i], inputs[i])
         return OpenProblem(graph, replace(encoding, problem=problem), tuple(inlining.stores), roots,
                            tuple(inlining.bodies))
 
@@ -224,7 +225,7 @@ class _Inlining:
         for r, k in self._results(c):
             for n, p in enumerate(outs[k]):
                 group, number = out.shard(r, p)
-                self.choices[group].append(Choice(number, 0.0, ((leaving[k], n), (token, 0)), Delivered(p)))
+                self.choices[group].append(Choice(number, 0.0, ((leaving[k], n), (token, 0))))
 
     def _results(self, c: int) -> Iterator[tuple[int, int]]:
         """The classes of the results of a node in a class, each with its number among these."""
@@ -260,7 +261,6 @@ class _Inlining:
 
 
 def _tie(choices: list[Choice], store: int, options: Sequence[Placement]) -> None:
-    """Let an output be delivered only where a store is; one that can lie at one place has no choices of its own."""
-    number: dict[object, int] = {p: n for n, p in enumerate(options)}
-    choices[:] = [x._replace(needs=(*x.needs, (store, number[x.tag.placement])))
-                  if isinstance(x.tag, Delivered) else x for x in choices]
+    """Let an output that may lie at several places be delivered only where a store is."""
+    number = {p: n for n, p in enumerate(options)}
+    choices[:] = [x._replace(needs=(*x.needs, (store, number[x.tag.placement]))) for x in choices]
