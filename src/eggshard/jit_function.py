@@ -48,7 +48,6 @@ from eggshard.errors import (
 )
 from eggshard.frontends.jax.calling_convention import HOST, JaxCallingConvention
 from eggshard.limits import Guard
-from eggshard.planner.choosing.open_problem import Interface
 from eggshard.settings import config
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ class JitFunction(Generic[P, R]):
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
-        plan, convention = self._plan(self.lower_unplanned(*args, **kwargs), self._interfaces(args, kwargs))
+        plan, convention = self._plan(self.lower_unplanned(*args, **kwargs))
         return replace(plan, calling_convention=convention)
 
     def comparison(self, *args: Any, **kwargs: Any) -> Comparison:
@@ -273,26 +272,15 @@ class JitFunction(Generic[P, R]):
         function.__name__ = self.__name__
         return function
 
-    def _interfaces(self, args: Any, kwargs: Any) -> Sequence[Interface]:
-        """At which placements the loops and branches of what was chosen are."""
-        return () if self._opened is None else self.chosen(*args, **kwargs).choice.interfaces
-
-    def _plan(
-        self, lowered: jax.stages.Lowered, interfaces: Sequence[Interface] = ()
-    ) -> tuple[Plan, JaxCallingConvention]:
+    def _plan(self, lowered: jax.stages.Lowered) -> tuple[Plan, JaxCallingConvention]:
         convention = JaxCallingConvention.of(lowered)
         text = lowered.as_text()
         moved = len(_IN_HOST_MEMORY.findall(text))
         if moved > sum(leaf.memory == HOST for leaf in convention.results):
             raise LoweringError("it moves arrays to the host's memory and back")
         digest = hashlib.sha256(text.encode()).hexdigest()
-
-        def planned() -> Plan:
-            if interfaces:
-                return planning.optimized(lowered, interfaces=interfaces, **self.options)
-            return Plan.of(planning.optimize(lowered, **self.options))
-
-        plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(convention.devices, text, planned)))
+        plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(
+            convention.devices, text, lambda: Plan.of(planning.optimize(lowered, **self.options)))))
         return plan, convention
 
     def _call(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
@@ -351,7 +339,7 @@ class JitFunction(Generic[P, R]):
         given, named = self.rebuild(static, jax.tree.unflatten(tree, types))
         planning.begin(self.options["rewrites"])  # while JAX traces and lowers
         try:
-            plan, convention = self._plan(self.lower_unplanned(*given, **named), self._interfaces(given, named))
+            plan, convention = self._plan(self.lower_unplanned(*given, **named))
             planned = PlannedFunction(plan, convention)
         except EggshardError as error:
             if isinstance(error, _USERS) and not (isinstance(error, RewriteError) and self.options["rewrites"] is None):

@@ -14,17 +14,20 @@ from eggshard.errors import LimitError
 class Effort(NamedTuple):
     """What a selection may take of what is usual. work, patience: factors of `Limits.seconds_per_node` and of
     `Limits.patience`. methods: of the portfolio (`selection.portfolio`); None for all. bounds: whether all plans are
-    bounded, too, where what was left out of the search makes it no bound of the plan."""
+    bounded, too, where what was left out of the search makes it no bound of the plan. bodies: whether loops and
+    branches are placed together with all else, or as propagation has them."""
 
     work: float = 1.0
     patience: float = 1.0
     methods: tuple[str, ...] | None = None
     bounds: bool = False
+    bodies: bool = True
 
 
 #: The least: a greedy plan, local search and a cheap bound. The usual. What it takes for the bound.
 EFFORTS: Mapping[str, Effort] = {
-    "fast": Effort(patience=0.0, methods=("local",)), "default": Effort(), "certify": Effort(10.0, 10.0, bounds=True),
+    "fast": Effort(patience=0.0, methods=("local",), bodies=False), "default": Effort(),
+    "certify": Effort(10.0, 10.0, bounds=True),
 }
 
 

@@ -1,9 +1,10 @@
 """Planning of ops with bodies (loops, branches and manual computations): each body is planned once per interface.
 
 A loop's *interface* is the placements of its carried values, equal before and after every iteration. The interfaces
-tried are full replication and that of sharding propagation, which op-by-op partitioners use; what no iteration changes
-may also stay where it lies before the loop. An interface that hardly any plan uses is priced by a lower bound (`Least`)
-until a search chooses it; only then its bodies are planned, by the stages that plan whole programs.
+tried are full replication and that of a search of all bodies together (`choosing.interfaces`), or, without one, that of
+sharding propagation; what no iteration changes may also stay where it lies before the loop. An interface that hardly
+any plan uses is priced by a lower bound (`Least`) until a search chooses it; only then its bodies are planned, by the
+stages that plan whole programs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from eggshard.egraph.graph import ENode
+from eggshard.egraph.graph import EGraph, ENode
 from eggshard.egraph.rules import Rule
 from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.placement.transfer import Strategy
@@ -104,11 +105,18 @@ class Bodies:
 
     # -- interfaces --------------------------------------------------------------------------------------------------
 
-    def strategies(self, plans: OpPlans, op: OpLike, operands: Types, results: Types) -> Sequence[Strategy]:
-        """The interfaces of a loop or branch to choose from: full replication first."""
+    def strategies(
+        self, plans: OpPlans, op: OpLike, operands: Types, results: Types, searched: bool = True
+    ) -> Sequence[Strategy]:
+        """The interfaces of a loop or branch to choose from: full replication first.
+
+        searched: by a search; else those of propagation.
+        """
         whole = Strategy(tuple(replicated(t.shape) for t in operands), tuple(replicated(t.shape) for t in results))
-        proposed = () if _diverges(plans, op) else plans.hints.interfaces(
-            plans.context.free, op.name, op.attributes, op.regions)
+        if _diverges(plans, op):
+            return (whole,)
+        hints = plans.hints
+        proposed = hints.searched(plans.context, op) if searched else hints.interfaces(plans.context, op)
         return tuple(dict.fromkeys([whole, *proposed]))
 
     def priced(self, plans: OpPlans, op: OpLike, operands: Types, results: Types) -> list[tuple[Strategy, float]]:
@@ -238,15 +246,19 @@ class Bodies:
         # What a device cuts down once it is made could be made smaller.
         return not plain.messages and not any(isinstance(step.action, Slice) for step in plain.steps)
 
+    def graph_of(self, plans: OpPlans, region: Region) -> EGraph:
+        """The e-graph of a region, which is the same at whatever interface."""
+        return self._saturated_region(plans.base, region).graph
+
     def _state(self, body: Body) -> Saturated:
-        """A body with the e-graph of its region, which is the same at whatever interface."""
-        task = Task(plans=body.plans, rules=self.rules, region=body.region, inputs=body.inputs,
-                    outputs=[[p] for p in body.outputs], trips=body.times)
-        key = body.plans, body.region
+        return replace(self._saturated_region(body.plans, body.region), inputs=body.inputs,
+                       outputs=[[p] for p in body.outputs], trips=body.times, clock={})
+
+    def _saturated_region(self, plans: OpPlans, region: Region) -> Saturated:
+        key = plans, region
         if key not in self._saturated:
-            self._saturated[key] = saturate(task)
-        return replace(self._saturated[key], inputs=task.inputs, outputs=task.outputs, trips=task.trips,
-                       clock=task.clock)
+            self._saturated[key] = saturate(Task(plans=plans, rules=self.rules, region=region, inputs=(), outputs=()))
+        return self._saturated[key]
 
     def _demanded(self, body: Body, outputs: Placements) -> Placements:
         """The windows of a body's inputs from which its outputs are computed without communication."""

@@ -77,8 +77,6 @@ def _kept_or_made(request: Request, limit: int | None, deadline: Deadline) -> Pl
 
 def _key(program: Program, request: Request, limit: int | None) -> str | None:
     """What a request's plan is kept under; None where its rules or its prices cannot be told from others."""
-    if request.interfaces:
-        return None
     if request.own_rules:
         LOGGER.debug("plans by rules of your own are not kept")
         return None

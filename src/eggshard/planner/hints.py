@@ -32,16 +32,18 @@ class Hints:
         self._context = context
         self._inside: dict[Region, Sequence[Sharding | None]] = {}
         self._interfaces: dict[tuple[object, ...], list[Strategy]] = {}
+        self._settled: dict[tuple[object, ...], Sequence[Strategy]] = {}
         self._manual: dict[tuple[Attributes, Region], list[Interface]] = {}
 
     @cached_property
-    def _found(self) -> Propagated:
+    def found(self) -> Propagated:
+        """What propagation finds for the program."""
         return propagated(self._context.program)
 
     @property
     def propagated(self) -> Sequence[Sharding | None]:
         """The sharding that propagation finds for every value of the program, None where it finds none."""
-        return self._found.values
+        return self.found.values
 
     @cached_property
     def used(self) -> Sequence[Sharding | None]:
@@ -60,21 +62,25 @@ class Hints:
         )
         if not wanted:
             return (None,) * len(region.types)
-        self._collect(self._context, region, self._found)
+        self._collect(self._context, region, self.found)
         return self.propagated
 
     def inside(self, region: Region) -> Sequence[Sharding | None]:
         """What propagation found for the values of a region; nothing where it found nothing, or was not asked."""
         return self.propagated if region is self._context.program.region else self._inside.get(region, ())
 
-    def interfaces(self, free: object, name: str, attributes: Attributes, regions: tuple[Region, ...]
-                   ) -> Sequence[Strategy]:
-        """The placements at which propagation has a loop or branch, on the free mesh, take and give its values."""
-        return self._interfaces.get((free, name, attributes, regions), ())
+    def interfaces(self, context: Context, op: Any) -> Sequence[Strategy]:
+        """The placements at which propagation has a loop or branch take and give its values."""
+        return self._interfaces.get((context.free, op.name, op.attributes, op.regions), ())
 
-    def offer(self, context: Context, op: Any, interface: Strategy) -> None:
-        """Offer a loop or branch further placements at which to take and give its values."""
-        self._interfaces.setdefault((context.free, op.name, op.attributes, op.regions), []).append(interface)
+    def searched(self, context: Context, op: Any) -> Sequence[Strategy]:
+        """The placements at which a search has a loop or branch take and give its values: those of propagation, unless
+        others are known to be as good (`settle`)."""
+        return self._settled.get((context.free, op.name, op.attributes, op.regions)) or self.interfaces(context, op)
+
+    def settle(self, context: Context, op: Any, interfaces: Sequence[Strategy]) -> None:
+        """Let a search have a loop or branch take and give its values at these placements, the likeliest first."""
+        self._settled[context.free, op.name, op.attributes, op.regions] = interfaces
 
     def manual(self, attributes: Attributes, region: Region) -> Sequence[Interface]:
         """The placements at which propagation has a manual computation meet the rest of the program."""
@@ -93,7 +99,7 @@ class Hints:
 
     @cached_property
     def _spreads(self) -> _Spreads:
-        return _Spreads.of(self._context.program, self._found)
+        return _Spreads.of(self._context.program, self.found)
 
     def _collect(self, context: Context, region: Region, found: Propagated) -> None:
         self._inside[region] = found.values

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from eggshard.costmodel.pricing import Pricer, op_info
+from eggshard.egraph.graph import EGraph
 from eggshard.errors import ProgramError
 from eggshard.ops import registry
 from eggshard.ops.base import FactorRule
@@ -52,8 +53,10 @@ class OpLike(Protocol):
 class BodyPlans(Protocol):
     """What is known of ops with bodies (`bodies.Bodies`)."""
 
-    def strategies(self, plans: OpPlans, op: OpLike, operands: Types, results: Types) -> Sequence[Strategy]:
-        """The interfaces of a loop or branch to choose from."""
+    def strategies(
+        self, plans: OpPlans, op: OpLike, operands: Types, results: Types, searched: bool = True
+    ) -> Sequence[Strategy]:
+        """The interfaces of a loop or branch to choose from, for a search or as propagation has them."""
 
     def priced(self, plans: OpPlans, op: OpLike, operands: Types, results: Types) -> list[tuple[Strategy, float]]:
         """The interfaces with their prices, or lower bounds, in seconds."""
@@ -63,6 +66,9 @@ class BodyPlans(Protocol):
 
     def manual(self, plans: OpPlans, op: OpLike, strategy: Strategy) -> StepPlan:
         """A manual computation at an interface."""
+
+    def graph_of(self, plans: OpPlans, region: Region) -> EGraph:
+        """The e-graph of a region."""
 
     def gap(self, steps: StepPlan) -> float:
         """The largest relative gap of the bodies in a device program that were searched for."""
@@ -129,7 +135,7 @@ class OpPlans:
         if op.name in CONTROL_FLOW and bodies != "planned":
             if bodies == "bounded":
                 return self.bodies.priced(self, op, operands, results)
-            offered = self.bodies.strategies(self, op, operands, results)
+            offered = self.bodies.strategies(self, op, operands, results, searched=False)
             return [(s, self.price(op, operands, results, s, searched=False)) for s in offered]
         key = (op.name, op.attributes, op.regions, operands, results)
         if key not in self._priced:

@@ -28,6 +28,7 @@ from eggshard.plan.record import PlanRecord, Search
 from eggshard.planner import pipeline
 from eggshard.planner.baseline import baseline_program
 from eggshard.planner.bodies import plans_of
+from eggshard.planner.choosing.interfaces import with_interfaces
 from eggshard.planner.context import Context
 from eggshard.planner.layers.planning import plan_by_layers
 from eggshard.planner.op_plans import BodyPlans
@@ -61,7 +62,8 @@ USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingEr
 
 #: What each stage makes of what the one before it made, in order.
 STAGES: dict[str, Callable[[Any], Any]] = {
-    "read": lambda request: read(request), "saturate": saturate, "encode": encode, "select": pipeline.select,
+    "read": lambda request: read(request), "saturate": saturate,
+    "encode": lambda state: encode(with_interfaces(state)), "select": pipeline.select,
     "decode": pipeline.decode, "schedule": pipeline.schedule,
 }
 
@@ -86,10 +88,7 @@ def read(request: Request) -> Task:
     rules = request.rules
     program = request.loaded or timed(clock, "read", request.read)
     context = Context(program, request.cost_model, request.limits, request.exact)
-    plans = plans_of(context, rules)
-    for op, strategy in request.interfaces:
-        plans.hints.offer(context, op, strategy)
-    return Task(plans=plans, rules=rules, region=program.region, inputs=context.inputs,
+    return Task(plans=plans_of(context, rules), rules=rules, region=program.region, inputs=context.inputs,
                 outputs=None, clock=clock)
 
 
@@ -183,7 +182,7 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
     try:
         made = plan_by_layers(task, part)
         if made is None:
-            made = searched = solve(first_problem(saturate(task), part))
+            made = searched = solve(first_problem(with_interfaces(saturate(task)), part))
         plan = PlanRecord(program, made.steps, context.inputs, made.placements, context.model, made.search,
                           reasons_factory=bodies.explaining(made.steps, made.reasons))
         # No bound stands in for the comparison: what it is of may lack the baseline, or the clock have ended its proof.

@@ -47,8 +47,8 @@ FAR = 0.1
 #: Seconds per e-node, and at most this part of all, before the end of the search at which a selection begins to end: it
 #: makes a plan of what it knows, which then is to be written as steps.
 FINISHING, FINISHING_PART = 3e-4, 0.1
-#: Which loops and branches are not searched where propagation says how they take their values.
-OTHERWISE = "loops and branches on values placed otherwise than propagation has them, or whole"
+#: Which loops and branches are not searched.
+OTHERWISE = "loops and branches on values placed otherwise than local search finds, propagation has them, or whole"
 
 P = TypeVar("P")
 Q = TypeVar("Q")

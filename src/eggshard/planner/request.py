@@ -12,7 +12,6 @@ from eggshard.costmodel import CostModel, at_hand, named
 from eggshard.errors import LimitError
 from eggshard.frontends import frontend_of
 from eggshard.limits import Limits
-from eggshard.placement.transfer import Strategy
 from eggshard.planner.progress import Bar
 from eggshard.program.program import Program
 from eggshard.settings import config
@@ -22,8 +21,7 @@ from eggshard.settings import config
 class Request:
     """The arguments of `optimize` except for the memory limit.
 
-    loaded: the program, where it was read already. interfaces: loops and branches, each with placements at which it may
-    take and give its values, besides those that propagation finds.
+    loaded: the program, where it was read already.
     """
 
     program: Any
@@ -33,7 +31,6 @@ class Request:
     exact: bool
     bar: Bar = field(default_factory=lambda: Bar(False), compare=False)
     loaded: Program | None = None
-    interfaces: Sequence[tuple[Any, Strategy]] = field(default=(), compare=False)
 
     def read(self) -> Program:
         """The program, from its source."""
@@ -58,7 +55,7 @@ class Request:
 def requested(
     program: Any, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None, exact: bool = False, effort: str | None = None,
-    interfaces: Sequence[tuple[Any, Strategy]] = (), loaded: Program | None = None,
+    loaded: Program | None = None,
 ) -> Request:
     """Build the request from arguments of `eggshard.optimize`; LimitError for limits of another type."""
     if limits is not None and not isinstance(limits, Limits):
@@ -68,7 +65,7 @@ def requested(
     model = named(cost_model) if isinstance(cost_model, str) else cost_model
     limits = limits or Limits(seconds=config.seconds, effort=config.effort)
     limits = replace(limits, effort=effort) if effort else limits
-    return Request(program, model, rewrites, limits, exact, loaded=loaded, interfaces=interfaces)
+    return Request(program, model, rewrites, limits, exact, loaded=loaded)
 
 
 @contextmanager

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eggshard.egraph.graph import EGraph
 from eggshard.errors import FallbackWarning, LimitError, MeshError, ShardingError
 from eggshard.limits import Deadline
 from eggshard.planner.choosing.ends import Ends, groups_of
-from eggshard.planner.choosing.open_problem import Interface, Opener, OpenProblem
+from eggshard.planner.choosing.open_problem import Opener, OpenProblem
 from eggshard.planner.choosing.preference import most_preference, preference, with_preferences
 from eggshard.planner.choosing.seeds import seeds_of
 from eggshard.planner.context import Context
@@ -23,13 +22,13 @@ from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.optimization import USER_ERRORS, planned, read
 from eggshard.planner.pipeline import OTHERWISE, extracted, left_out, saturated
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import NOT_BOUNDED, PART, Shared, prices_to_begin
+from eggshard.planner.repricing.buckets import NOT_BOUNDED, Shared
 from eggshard.planner.request import Request
 from eggshard.planner.rows import looks_at_neighbours
 from eggshard.planner.state import Task
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
-from eggshard.program.program import Program, Region
+from eggshard.program.program import Program
 from eggshard.program.sharding import AUTO, Sharding
 from eggshard.selection.problem import IMPOSSIBLE, Extraction, Problem, Selection
 
@@ -44,7 +43,7 @@ PRICES = (10.0, 100.0, 1e3, 1e4, 1e6)
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a program's inputs and outputs are to lie, and at which placements its loops and branches.
+    """Where a program's inputs and outputs are to lie.
 
     cost: seconds of the plan by which they were chosen. bound: seconds that no plan undercuts, of those that the
     rewrites derive, whose inputs and outputs lie evenly, by whole axes in mesh order; 0 where none is known, as of what
@@ -53,7 +52,6 @@ class Choice:
 
     inputs: tuple[Placement, ...]
     outputs: tuple[Placement, ...]
-    interfaces: tuple[Interface, ...] = ()
     cost: float = 0.0
     bound: float = 0.0
     left_out: tuple[str, ...] = ()
@@ -134,13 +132,13 @@ def at_choice(
     program = replace(program, input_shardings=tuple(inputs))
     limit = memory_limit or getattr(request.cost_model, "capacity", None)
     choice = choose(replace(request, loaded=program), {o: i for i, o in carry.items()}, limit)
-    return {"loaded": choice.stated(program), "interfaces": choice.interfaces}
+    return {"loaded": choice.stated(program)}
 
 
 def _planned(request: Request, program: Program, choice: Choice) -> float:
     """What the plan costs that is made at a choice."""
     limits = replace(request.limits, proof=0.0)
-    asked = replace(request, loaded=choice.stated(program), interfaces=choice.interfaces, limits=limits)
+    asked = replace(request, loaded=choice.stated(program), limits=limits)
     return planned(asked, None, Deadline(limits.seconds)).cost.total
 
 
@@ -151,7 +149,9 @@ def _fitting(
 
     whole: what the choices of a short form are for the program.
     """
-    opener, opened, nodes = _opened(task, ends)
+    context, region = task.plans.context, task.region
+    opener = Opener(task, timed(task.clock, "saturate", lambda: saturated(context, region, task.rules)))
+    opened, nodes = opener.whole(ends), WORK * opener.nodes
     found: list[Choice] = []
     for times in (1.0, *PRICES):
         found = whole(_choices(task, ends, opener, with_preferences(opened, task.input_types, times), nodes))
@@ -159,24 +159,6 @@ def _fitting(
         if kept or task.plans.context.deadline.passed:
             return kept or found
     return found
-
-
-def _opened(task: Task, ends: Ends) -> tuple[Opener, OpenProblem, int]:
-    """The problem of a task whose ends are open, and the work that its search may take, in nodes of a graph."""
-    plans, region, context = task.plans, task.region, task.plans.context
-    graphs: dict[Region, EGraph] = {}
-
-    def graph_of(region: Region) -> EGraph:
-        if region not in graphs:
-            graphs[region] = timed(task.clock, "saturate", lambda: saturated(context, region, task.rules))
-        return graphs[region]
-
-    graph = graph_of(region)
-    prices = prices_to_begin(context.pricer, graph, [graph.values[v] for v in region.outputs], lambda: PART)
-    opener = Opener(plans.priced_by(prices), graph_of)
-    opened = timed(task.clock, "encode", lambda: opener.opened(
-        region, ends.inputs, ends.outputs, ends.groups, ends.carried))
-    return opener, opened, WORK * sum(graph.size for graph in graphs.values())
 
 
 def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int) -> list[Choice]:
@@ -191,7 +173,7 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
     def choice(selection: Selection) -> Choice:
         return Choice(
             tuple([opened.where(selection, store) for store in opened.stores]),
-            tuple([opened.delivered(selection, o) for o in range(len(ends.outputs))]), opened.taken(selection),
+            tuple([opened.delivered(selection, o) for o in range(len(ends.outputs))]),
             selection.cost - preference(opened, selection), max(0.0, bound), _left_out(opener, opened), clock)
 
     if not in_rows and not _exchanges(opened, found.selection):

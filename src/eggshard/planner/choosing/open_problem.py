@@ -21,10 +21,13 @@ import numpy as np
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy
+from eggshard.planner.choosing.ends import Ends
 from eggshard.planner.encoding.amortised import amortised, unchanged_inputs
 from eggshard.planner.encoding.encode import Computed, Delivered, Encoder, Encoding, Widening
 from eggshard.planner.encoding.widening import Widener
-from eggshard.planner.op_plans import OpPlans
+from eggshard.planner.progress import timed
+from eggshard.planner.repricing.buckets import PART, prices_to_begin
+from eggshard.planner.state import Task
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
@@ -111,11 +114,26 @@ def _taken(bodies: Sequence[Body], first: int, where: Callable[[int], Placement]
 
 
 class Opener:
-    """Builds the open problems of a search's regions. saturated: the e-graph of a region."""
+    """Builds the open problems of a task's regions, under prices at which all-reduces share latencies.
 
-    def __init__(self, plans: OpPlans, saturated: Callable[[Region], EGraph]):
-        self.plans, self.saturated = plans, saturated
+    graph: the e-graph of the task's own region.
+    """
+
+    def __init__(self, task: Task, graph: EGraph):
+        roots = [graph.values[v] for v in task.region.outputs]
+        self.task, self.graphs = task, {task.region: graph}
+        self.plans = task.plans.priced_by(prices_to_begin(task.plans.context.pricer, graph, roots, lambda: PART))
         self._bodies: dict[Region, OpenProblem] = {}
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the e-graphs have of which there is a problem."""
+        return sum(graph.size for graph in self.graphs.values())
+
+    def whole(self, ends: Ends) -> OpenProblem:
+        """The problem of the task's region between its ends."""
+        return timed(self.task.clock, "encode", lambda: self.opened(
+            self.task.region, ends.inputs, ends.outputs, ends.groups, ends.carried))
 
     def opened(self, region: Region, inputs: Sequence[Options], outputs: Sequence[Options],
                groups: Sequence[int] | None = None, carried: Mapping[int, int] = NOTHING) -> OpenProblem:
@@ -124,7 +142,9 @@ class Opener:
         groups: per input the number of the group that shares its store; by default each has its own. carried: per
         output that is fed back the input that it becomes.
         """
-        graph, context = self.saturated(region), self.plans.context
+        if region not in self.graphs:
+            self.graphs[region] = self.plans.bodies.graph_of(self.plans, region)
+        graph, context = self.graphs[region], self.plans.context
         values = [graph.values[v] for v in region.inputs]
         given = [(c, p) for c, options in zip(values, inputs, strict=True) for p in options if c >= 0]
         roots = [(graph.values[v], options) for v, options in zip(region.outputs, outputs, strict=True)]

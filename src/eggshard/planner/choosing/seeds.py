@@ -26,12 +26,18 @@ def seeds_of(opened: OpenProblem, context: Context, ends: Ends) -> list[dict[int
     for number, program in enumerate(_stated(context.program, ends)):
         if number == count or context.deadline.passed:
             break
-        places: dict[int, list[int]] = {}
-        _place(places, opened, context, program.region, propagated(program), 0)
-        plan = plan_by_way_of(opened.problem, places)
-        if plan is not None:
-            seeds.append({c: chosen[0] for c, chosen in plan.chosen.items()})
+        seed = seed_of(opened, context, program.region, propagated(program))
+        if seed is not None:
+            seeds.append(seed)
     return seeds
+
+
+def seed_of(opened: OpenProblem, context: Context, region: Region, found: Propagated) -> dict[int, int] | None:
+    """The plan of a region's problem that goes by way of what propagation found; None where there is none."""
+    places: dict[int, list[int]] = {}
+    _place(places, opened, context, region, found, 0)
+    plan = plan_by_way_of(opened.problem, places)
+    return None if plan is None else {c: chosen[0] for c, chosen in plan.chosen.items()}
 
 
 def _stated(program: Program, ends: Ends) -> Iterator[Program]:
