@@ -9,12 +9,12 @@ from typing import Any
 
 from eggshard.errors import FallbackWarning, LimitError, MeshError, ShardingError
 from eggshard.limits import Deadline
+from eggshard.planner.choosing.bounds import exchanges, in_rows, without_shared
 from eggshard.planner.choosing.ends import Ends, groups_of
 from eggshard.planner.choosing.open_problem import Opener, OpenProblem
 from eggshard.planner.choosing.preference import most_preference, preference, with_preferences
 from eggshard.planner.choosing.seeds import seeds_of
 from eggshard.planner.context import Context
-from eggshard.planner.encoding.encode import Computed, Jointly, Widened
 from eggshard.planner.hints import Hints
 from eggshard.planner.layers.planning import MANY_OPS
 from eggshard.planner.layers.shortening import Short, shorten
@@ -24,7 +24,6 @@ from eggshard.planner.pipeline import OTHERWISE, extracted, left_out, saturated
 from eggshard.planner.progress import timed
 from eggshard.planner.repricing.buckets import NOT_BOUNDED, Shared
 from eggshard.planner.request import Request
-from eggshard.planner.rows import looks_at_neighbours
 from eggshard.planner.state import Task
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
@@ -37,6 +36,8 @@ WORK = 4
 #: The gap at which a choice is as good as another. Where that does not tell, how many others are planned, and how much
 #: more these may cost.
 CLOSE, FEW, MOST = 1e-2, 4, 1.5
+#: The methods of the portfolio that bound plans.
+BOUNDS = ("shards", "dual", "once")
 #: How many times what is usually paid for memory is tried where a limit asks for less.
 PRICES = (10.0, 100.0, 1e3, 1e4, 1e6)
 
@@ -46,8 +47,8 @@ class Choice:
     """Where a program's inputs and outputs are to lie.
 
     cost: seconds of the plan by which they were chosen. bound: seconds that no plan undercuts, of those that the
-    rewrites derive, whose inputs and outputs lie evenly, by whole axes in mesh order; 0 where none is known, as of what
-    looks at neighbours. left_out: what else it is not of, in words. clock: seconds by stage.
+    rewrites derive, whose inputs and outputs lie evenly, by whole axes in mesh order; 0 where none is known. left_out:
+    what else it is not of, in words. clock: seconds by stage.
     """
 
     inputs: tuple[Placement, ...]
@@ -166,9 +167,10 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
     at neighbours shares exchanges and wrap-arounds, and iterations run in rows (`planner.rows`)."""
     clock, context = task.clock, task.plans.context
     found = timed(clock, "select", lambda: _searched(context, nodes, opened, ends))
-    in_rows = opened.has_body(lambda node: node.op == "while" and looks_at_neighbours(node.regions[1]))
-    shares = in_rows or bool(opened.encoding.windows)
-    bound = 0.0 if shares else max(found.bound, found.once) - most_preference(opened)
+    relaxed = without_shared(opened, opener.plans)
+    bounded = found if relaxed is None else timed(clock, "select", lambda: extracted(
+        context, nodes, replace(relaxed, seeds=_seeds(found)), True, BOUNDS))
+    bound = max(bounded.bound, bounded.once) - most_preference(opened)
 
     def choice(selection: Selection) -> Choice:
         return Choice(
@@ -176,7 +178,7 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
             tuple([opened.delivered(selection, o) for o in range(len(ends.outputs))]),
             selection.cost - preference(opened, selection), max(0.0, bound), _left_out(opener, opened), clock)
 
-    if not in_rows and not _exchanges(opened, found.selection):
+    if not opened.has_body(in_rows) and not _exchanges(opened, found.selection):
         return [choice(found.selection)]
     others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
     most = MOST * found.selection.cost
@@ -185,13 +187,8 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
 
 def _exchanges(opened: OpenProblem, selection: Selection) -> bool:
     """Whether a selection exchanges halos, or rotates."""
-    for c, chosen in selection.chosen.items():
-        for tag in (opened.problem.choices[c][n].tag for n in chosen):
-            if isinstance(tag, (Widened, Jointly)):
-                return True
-            if isinstance(tag, Computed) and opened.graph.classes[tag.cls].nodes[tag.node].op == "rotate":
-                return True
-    return False
+    return any(exchanges(opened, opened.problem.choices[c][n])
+               for c, chosen in selection.chosen.items() for n in chosen)
 
 
 def _elsewhere(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> list[Selection]:
@@ -237,13 +234,17 @@ def _searched(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> 
         return found
 
     def begun(found: Extraction, seeds: list[dict[int, int]]) -> Problem:
-        return replace(problem, seeds=[{c: some[0] for c, some in found.selection.chosen.items()}, *seeds])
+        return replace(problem, seeds=[*_seeds(found), *seeds])
 
     other = extracted(context, nodes, begun(found, seeds_of(opened, context, ends)), True, ("local", "recombine"))
     if other.selection.cost >= found.selection.cost * (1 - context.limits.gap):
         return found
     last = extracted(context, nodes, begun(other, []), True)
     return replace(last, bound=max(last.bound, found.bound), once=max(last.once, found.once))
+
+
+def _seeds(found: Extraction) -> list[dict[int, int]]:
+    return [{c: some[0] for c, some in found.selection.chosen.items()}]
 
 
 def _lengthened(choice: Choice, short: Short, ends: Ends) -> Choice:
