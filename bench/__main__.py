@@ -126,7 +126,7 @@ _SECTIONS = {
                  "laws", "layers", "memory", "overlap", "partition", "per_device", "planning", "run", "same", "scale",
                  "upstream")
 }
-_ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "choices"},
+_ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "choices", "resumed": "resume"},
           "cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
                       "devices": "devices", "rate": "rate"},
           "clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="of fuzz: processes at a time")
     parser.add_argument("--instances", type=int, default=500_000, help="of laws: how many of all rules together")
     parser.add_argument("--seconds", type=int, default=60, help="of prove: processor time of one proof")
-    parser.add_argument("--resume", type=Path, help="of prove: a file of records, added to; none is done twice")
+    parser.add_argument("--resume", type=Path, help="of auto, prove: a file of records, added to; none is done twice")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument(
         "--ablations",

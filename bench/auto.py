@@ -2,18 +2,20 @@
 
 All plans are made by `eggshard.optimize` under one cost model; what is compared is their cost. Where a program is
 small, all ways to state its arguments are tried, evenly and by whole axes in mesh order, or as many of them, drawn by
-the seed, as are asked for.
+the seed, as are asked for. Costs of stated plans are kept in a file, if one is given, and not computed again.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -35,6 +37,8 @@ MORE = 0.01
 #: Of a plan whose cost alone is asked for.
 _LIMITS = es.Limits(proof=0.0)
 _AXES = (("x", 4), ("y", 2))
+#: The name here of the model that users get without asking for one.
+DEFAULT = "default"
 
 
 @dataclass
@@ -67,10 +71,41 @@ class Chosen:
         return found
 
 
-def run(console: Console, only: str = "", seed: int = 0, model: str = "", most: int = 100) -> bool:
-    """Print a row per program; whether no choice is more than a hundredth above one by hand, or any other that was
-    tried. most: of the ways to state a small program's arguments."""
-    title = f"shardings chosen: cost under {model or 'the default model'}, of the best known"
+class Costs:
+    """Costs of plans by what was planned: kept in a file, a JSON line for each, where there is one."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        lines = file.read_text().splitlines() if file and file.exists() else []
+        self._known: dict[str, float] = dict(map(json.loads, lines))
+
+    def of(self, what: str, plan: Callable[[], float]) -> float:
+        """The cost that is known, or that of the plan."""
+        if what not in self._known:
+            self._known[what] = plan()
+            if self._file:
+                with self._file.open("a") as file:
+                    file.write(json.dumps((what, self._known[what])) + "\n")
+        return self._known[what]
+
+
+def run(
+    console: Console, only: str = "", seed: int = 0, model: str = "", most: int = 100, resumed: Path | None = None,
+) -> bool:  # fmt: skip
+    """Print a table per model and a row per program; whether no choice is more than a hundredth above one by hand, or
+    any other that was tried.
+
+    model: cost models separated by commas, ``default`` for that of the devices. most: of the ways to state a small
+    program's arguments. resumed: a file of costs, added to.
+    """
+    costs, good = Costs(resumed), True
+    for name in filter(None, (model or DEFAULT).split(",")):
+        good &= _run(console, only, seed, name, most, costs)
+    return good
+
+
+def _run(console: Console, only: str, seed: int, model: str, most: int, costs: Costs) -> bool:
+    title = f"shardings chosen: cost under {model}, of the best known"
     table = Table(title=title, pad_edge=False, caption="time: of auto, over that of optimize where all is stated")
     names = ("program", "cost", "bound", "best by hand", "", "best of all", "tried", "time", " ")
     for name in names:
@@ -79,17 +114,18 @@ def run(console: Console, only: str = "", seed: int = 0, model: str = "", most: 
     for program in programs(seed):
         if only not in program.name:
             continue
-        row = measured(program, model or None, most, seed)
+        row = measured(program, model, most, seed, costs)
         rows.append(row)
         way = min(row.hand, key=row.hand.__getitem__)
         table.add_row(*map(escape, (
             row.name, f"{1e3 * row.cost:.4g}", _of(row.bound, row.cost), _of(row.hand[way], row.cost), way,
             _of(row.best, row.cost), "-" if row.best is None else f"{row.tried[0]} of {row.tried[1]}",
-            f"{row.seconds / row.stated:.1f}", "; ".join(row.failures))))
-        print(f"{row.name}: {'; '.join(row.failures) or 'good'}", file=sys.stderr, flush=True)
+            f"{row.seconds / row.stated:.1f}" if row.stated else "-", "; ".join(row.failures))))
+        print(f"{model}, {row.name}: {1e3 * row.cost:.4g} ms, by hand {1e3 * row.hand[way]:.4g} ({way}), "
+              f"{row.seconds:.1f} s: {'; '.join(row.failures) or 'good'}", file=sys.stderr, flush=True)
     console.print(table)
     for line in summary(rows):
-        console.print(line)
+        console.print(f"{model}: {line}", soft_wrap=True)
     return not any(row.failures for row in rows)
 
 
@@ -106,37 +142,53 @@ def summary(rows: Sequence[Chosen]) -> Iterator[str]:
         yield f"gap to the bound of {len(gaps)}: {100 * statistics.median(gaps):.1f} % in the median"
 
 
-def measured(program: Open, model: Any, most: int, seed: int) -> Chosen:
+def measured(program: Open, model: str, most: int, seed: int, costs: Costs) -> Chosen:
     """The choice for a program, beside what is stated by hand and, if it is small, beside all that may be."""
-    mesh = _mesh()
+    mesh, asked = make_mesh(), None if model == DEFAULT else model
     row = Chosen(program.name)
     began = time.perf_counter()
     # Every result lies where it is cheapest, but for those that are fed back.
-    found = es.auto(program.function, *program.arguments, mesh=mesh, carry=program.carry, cost_model=model)
+    found = es.auto(program.function, *program.arguments, mesh=mesh, carry=program.carry, cost_model=asked)
     row.seconds = time.perf_counter() - began
     row.cost, row.bound = found.plan.cost.total, found.bound
     fallback = found.plan.search.fallback
     row.fallback = "" if fallback in SOUND else fallback
-    began = time.perf_counter()
-    for way, specs in program.hand.items():
-        row.hand[way] = _stated(program, specs, mesh, model)
-    row.stated = (time.perf_counter() - began) / len(program.hand)
+    took: list[float] = []
+
+    def cost(specs: Sequence[P]) -> float:
+        def plan() -> float:
+            began = time.perf_counter()
+            lowered = stated(program, specs, mesh)
+            found = es.optimize(lowered, cost_model=asked, limits=_LIMITS).cost.total
+            took.append(time.perf_counter() - began)
+            return found
+
+        return costs.of(f"{model}: {program.name}{[a.shape for a in program.arguments]} {list(specs)}", plan)
+
+    row.hand = {way: cost(specs) for way, specs in program.hand.items()}
+    row.stated = statistics.mean(took) if took else 0.0
     if program.small and most:
         ways = list(itertools.product(*(_even(mesh, a) for a in program.arguments)))
-        drawn = random.Random(f"{seed} {program.name}").sample(ways, min(most, len(ways)))
-        row.best, row.tried = min(_stated(program, way, mesh, model) for way in drawn), (len(drawn), len(ways))
+        # With more asked for, those that were drawn before are among them.
+        random.Random(f"{seed} {program.name}").shuffle(ways)
+        row.best, row.tried = min(map(cost, ways[:most])), (min(most, len(ways)), len(ways))
     return row
 
 
-def _stated(program: Open, specs: Sequence[P], mesh: jax.sharding.Mesh, model: Any) -> float:
+def stated(program: Open, specs: Sequence[P], mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
+    """A function lowered with its arguments where these specs say, and what is fed back, too."""
+    ins, outs = shardings(program, specs, mesh)
+    return jax.jit(program.function, in_shardings=ins, out_shardings=outs).lower(*program.arguments)
+
+
+def shardings(program: Open, specs: Sequence[P], mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
+    """The ``in_shardings`` and ``out_shardings`` of a function whose arguments are stated."""
     ins = tuple(NamedSharding(mesh, spec) for spec in specs)
     shapes = jax.eval_shape(program.function, *program.arguments)
     outs: list[Any] = [None] * len(jax.tree.leaves(shapes))
     for i, o in program.carry.items():
         outs[o] = ins[i]
-    tree = jax.tree.unflatten(jax.tree.structure(shapes), outs)
-    lowered = jax.jit(program.function, in_shardings=ins, out_shardings=tree).lower(*program.arguments)
-    return es.optimize(lowered, cost_model=model, limits=_LIMITS).cost.total
+    return ins, jax.tree.unflatten(jax.tree.structure(shapes), outs)
 
 
 def _even(mesh: jax.sharding.Mesh, argument: jax.ShapeDtypeStruct) -> list[P]:
@@ -146,7 +198,8 @@ def _even(mesh: jax.sharding.Mesh, argument: jax.ShapeDtypeStruct) -> list[P]:
     return [spec for spec in specs if spec is not None]
 
 
-def _mesh() -> jax.sharding.Mesh:
+def make_mesh() -> jax.sharding.Mesh:
+    """The mesh that specs are of."""
     names, sizes = zip(*_AXES, strict=True)
     return jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
 
