@@ -112,6 +112,24 @@ import hashlib
 report("plan", hashlib.sha256(text.encode()).hexdigest())
 """
 
+CHOICE = PROGRAM + """
+def step(w, v):
+    g = jax.grad(lambda w: jnp.sum(jnp.tanh(v @ w) ** 2))(w)
+    return w - 0.1 * g
+
+# By another model, which stands for a search that the clock ends elsewhere, the second process would choose otherwise.
+model = WireBytes() if ME else "tpu-v5e"
+options = {"mesh": mesh, "carry": {0: 0}, "rewrites": [], "limits": es.Limits(proof=0.0)}
+weights = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
+planned = es.jit(step, in_shardings=es.AUTO, cost_model=model, **options)
+chosen = planned.chosen(weights, X)
+w, v = (array(a, s) for a, s in zip((weights, X), chosen.arguments))
+want = np.asarray(step(weights, X))
+for shard in planned(w, v).addressable_shards:
+    np.testing.assert_allclose(np.asarray(shard.data), want[shard.index], rtol=1e-3, atol=1e-3)
+report([s.spec for s in (*chosen.arguments, *chosen.results)], chosen.choice.bound, chosen.choice.left_out)
+"""
+
 EFFECTS = PROGRAM + """
 from jax.experimental import io_callback
 seen = []
@@ -179,6 +197,12 @@ def test_arguments() -> None:
 def test_jit() -> None:
     first, second = run_processes(JIT)
     assert first == second and first.startswith("plan ")
+
+
+@pytest.mark.slow
+def test_shardings_are_chosen_once() -> None:
+    first, second = run_processes(CHOICE)
+    assert first == second and first.startswith("[P(")
 
 
 @pytest.mark.slow

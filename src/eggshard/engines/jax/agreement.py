@@ -1,4 +1,4 @@
-"""Agreement of the processes of one JAX program on one plan: they compare fingerprints, or adopt one process's plan.
+"""Agreement of the processes of one JAX program on one plan: they compare fingerprints, or adopt what one process made.
 
 Messages go through the store of `jax.distributed` and not through devices: the processes need not be all of them, what
 they wait for ends, and a process that holds another plan is found before its devices wait for those of others. This
@@ -13,7 +13,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 from jax._src import distributed
@@ -21,7 +21,7 @@ from jax._src import distributed
 import eggshard.errors as errors
 from eggshard.errors import EngineError
 from eggshard.plan.identity import plan_fingerprint, program_fingerprint
-from eggshard.plan.serialization import to_json
+from eggshard.plan.serialization import from_json, to_json
 from eggshard.version import __version__
 
 if TYPE_CHECKING:
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 #: Seconds that processes wait for each other's plans: planning takes some on one and not yet on another.
 PATIENCE = 600.0
 
-#: Per group of processes how often they have compared plans, and per program how often it was planned for several.
+T = TypeVar("T")
+
+#: Per group of processes how often they have compared plans, and per program how often something was made of it for
+#: several.
 _compared: Counter[tuple[int, ...]] = Counter()
-_planned: Counter[str] = Counter()
+_made: Counter[str] = Counter()
 
 
 def processes_of(devices: Iterable[Any]) -> tuple[int, ...]:
@@ -101,37 +104,43 @@ def _missing(processes: list[int], timeout: float) -> str:
 def planned_once(
     devices: Iterable[Any], text: str, make: Callable[[], PlanRecord], timeout: float = PATIENCE
 ) -> PlanRecord:
-    """The plan that the first of several processes makes for a program's text; all of them ask for it.
+    """The plan that the first of several processes makes for a program's text (`made_once`)."""
+    return made_once(devices, "plan", text, make, lambda plan: to_json(plan, reasons=False), from_json, timeout)
 
-    The clock ends some searches, so that two processes may find two plans. EngineError where no plan comes, and the
-    first process's own error where it could not make one.
+
+def made_once(
+    devices: Iterable[Any], what: str, text: str, make: Callable[[], T], write: Callable[[T], str],
+    read: Callable[[str], T], timeout: float = PATIENCE,
+) -> T:
+    """What the first of several processes makes of a program's text; all of them ask for it.
+
+    The clock ends some searches, so that two processes may find two plans. write, read: to a text and back, for the
+    other processes. EngineError where nothing comes, and the first process's own error where it could not make it.
     """
     members, me = processes_of(devices), jax.process_index()
     if len(members) < 2 or me not in members:
         return make()
-    from eggshard.plan.serialization import from_json
-
-    name = _short(f"{members} {text}")
-    key = f"eggshard/plan/{name}/{_planned[name]}"
-    _planned[name] += 1
+    name = _short(f"{members} {what} {text}")
+    key = f"eggshard/{what}/{name}/{_made[name]}"
+    _made[name] += 1
     if me != members[0]:
         found = _get(key, timeout)
         if found is None:
             raise EngineError(
-                f"no plan came from process {members[0]} within {timeout:g} s, which plans for processes {members}; "
+                f"no {what} came from process {members[0]} within {timeout:g} s, which plans for processes {members}; "
                 "every process of the mesh must make the same calls"
             )
         kind, _, body = zlib.decompress(found).decode().partition("\n")
         if kind:
             raise getattr(errors, kind, EngineError)(f"process {members[0]}, which plans for all: {body}")
-        return from_json(body)
+        return read(body)
     try:
-        plan = make()
+        made = make()
     except Exception as error:
         _put(key, zlib.compress(f"{type(error).__name__}\n{error}".encode()))
         raise
-    _put(key, zlib.compress(f"\n{to_json(plan, reasons=False)}".encode()))
-    return plan
+    _put(key, zlib.compress(f"\n{write(made)}".encode()))
+    return made
 
 
 def _put(key: str, value: bytes) -> None:

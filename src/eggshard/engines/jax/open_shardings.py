@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,11 +11,13 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from eggshard.costmodel import at_hand
+from eggshard.engines.jax.agreement import made_once
 from eggshard.engines.jax.meshes import mesh_in_effect
 from eggshard.engines.jax.specs import partition_spec
 from eggshard.errors import MeshError, ShardingError
 from eggshard.frontends import load
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention, Leaf
+from eggshard.plan.json_values import decode, encode
 from eggshard.planner.choosing.choice import Choice, choose
 from eggshard.planner.request import collector_paused, requested
 from eggshard.program.mesh import Mesh
@@ -91,9 +94,14 @@ class OpenShardings:
         model = options.get("cost_model") or at_hand(list(devices.devices.flat))
         limit = options.get("memory_limit") or getattr(model, "capacity", None)
         asked = {k: options[k] for k in ("rewrites", "limits", "effort", "exact") if k in options}
-        with collector_paused():
-            choice = choose(requested(program, model, **asked),
-                            {o: first + kept[i] for o, i in carried.items() if i in kept}, limit)
+
+        def made() -> Choice:
+            with collector_paused():
+                return choose(requested(program, model, **asked),
+                              {o: first + kept[i] for o, i in carried.items() if i in kept}, limit)
+
+        asks = f"{program.input_shardings} {program.output_shardings} {carried} {lowered.as_text()}"
+        choice = made_once(devices.devices.flat, "choice", asks, made, _written, _read)
         results = tuple([_sharding(p, leaf, program.mesh, devices)
                          for p, leaf in zip(choice.outputs, convention.results, strict=True)])
         back = {i: o for o, i in carried.items()}
@@ -122,6 +130,16 @@ class OpenShardings:
         outputs = [_open(spec, leaf, stated, mesh) for spec, leaf, stated in zip(
             results, convention.results, program.output_shardings, strict=True)]
         return replace(program, mesh=mesh, input_shardings=tuple(inputs), output_shardings=tuple(outputs))
+
+
+def _written(choice: Choice) -> str:
+    """A choice for processes that do not plan, which need no interfaces of loops."""
+    return json.dumps(encode((choice.inputs, choice.outputs, choice.cost, choice.bound, choice.left_out)))
+
+
+def _read(text: str) -> Choice:
+    inputs, outputs, cost, bound, left_out = decode(json.loads(text))
+    return Choice(inputs, outputs, cost=cost, bound=bound, left_out=left_out)
 
 
 def _is_leaf(spec: Any) -> bool:
