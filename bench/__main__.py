@@ -126,7 +126,8 @@ _SECTIONS = {
                  "laws", "layers", "memory", "overlap", "partition", "per_device", "planning", "run", "same", "scale",
                  "upstream")
 }
-_ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "choices", "resumed": "resume"},
+_ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "choices", "resumed": "resume",
+                   "measured": "measured", "hosts": "hosts", "devices": "devices", "rate": "rate"},
           "cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
                       "devices": "devices", "rate": "rate"},
           "clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
@@ -180,13 +181,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--xla", type=Path, help="of lit: a checkout of XLA's repository")
     parser.add_argument("--table", default="", help="of costmodel: XLA's table of measured collectives")
     parser.add_argument("--machine", default="", help="of costmodel: the file of a machine calibrated here before")
-    parser.add_argument("--hosts", type=int, default=4, help="of cluster: hosts, each with a process")
-    parser.add_argument("--devices", type=int, default=2, help="of cluster: devices of a host")
-    parser.add_argument("--rate", default="100mbit,1gbit", help="of cluster: what links carry, as tc writes it")
+    parser.add_argument("--hosts", type=int, default=4, help="of auto, cluster: hosts, each with a process")
+    parser.add_argument("--devices", type=int, default=2, help="of auto, cluster: devices of a host")
+    parser.add_argument("--rate", default="100mbit,1gbit", help="of auto, cluster: what links carry, as tc writes it")
     parser.add_argument(
         "--model", default="", help="of auto, cluster, partition, per_device, run, upstream: by name or file"
     )
     parser.add_argument("--choices", type=int, default=100, help="of auto: how many shardings of a program to try")
+    parser.add_argument("--measured", action="store_true", help="of auto: seconds on hosts, or in one process for one")
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)

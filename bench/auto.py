@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import eggshard as es
-from bench.programs.choices import Open, programs
+from bench.cluster import choices
+from bench.programs.choices import programs
+from bench.programs.choices.definition import Open, make_mesh
 from eggshard.engines.jax.specs import partition_spec
 from eggshard.planner.optimization import SOUND
 from eggshard.program.mesh import Mesh
@@ -34,9 +36,8 @@ from eggshard.spmd.boundaries import even_placements
 
 #: What a choice may cost more than the best that is known: by hand, and of all.
 MORE = 0.01
-#: Of a plan whose cost alone is asked for.
-_LIMITS = es.Limits(proof=0.0)
-_AXES = (("x", 4), ("y", 2))
+#: Of a plan whose cost alone is asked for: work ends searches, and not the clock, which other work here may delay.
+_LIMITS = es.Limits(seconds=3000.0, proof=0.0)
 #: The name here of the model that users get without asking for one.
 DEFAULT = "default"
 
@@ -91,13 +92,17 @@ class Costs:
 
 def run(
     console: Console, only: str = "", seed: int = 0, model: str = "", most: int = 100, resumed: Path | None = None,
+    measured: bool = False, **where: Any,
 ) -> bool:  # fmt: skip
     """Print a table per model and a row per program; whether no choice is more than a hundredth above one by hand, or
     any other that was tried.
 
     model: cost models separated by commas, ``default`` for that of the devices. most: of the ways to state a small
-    program's arguments. resumed: a file of costs, added to.
+    program's arguments. resumed: a file of costs, added to. measured: seconds instead (`bench.cluster.choices`), on so
+    many hosts with so many devices, joined by links of a rate.
     """
+    if measured:
+        return choices.run(console, only, seed, model, **where)
     costs, good = Costs(resumed), True
     for name in filter(None, (model or DEFAULT).split(",")):
         good &= _run(console, only, seed, name, most, costs)
@@ -114,7 +119,7 @@ def _run(console: Console, only: str, seed: int, model: str, most: int, costs: C
     for program in programs(seed):
         if only not in program.name:
             continue
-        row = measured(program, model, most, seed, costs)
+        row = chosen(program, model, most, seed, costs)
         rows.append(row)
         way = min(row.hand, key=row.hand.__getitem__)
         table.add_row(*map(escape, (
@@ -142,13 +147,15 @@ def summary(rows: Sequence[Chosen]) -> Iterator[str]:
         yield f"gap to the bound of {len(gaps)}: {100 * statistics.median(gaps):.1f} % in the median"
 
 
-def measured(program: Open, model: str, most: int, seed: int, costs: Costs) -> Chosen:
+def chosen(program: Open, model: str, most: int, seed: int, costs: Costs) -> Chosen:
     """The choice for a program, beside what is stated by hand and, if it is small, beside all that may be."""
     mesh, asked = make_mesh(), None if model == DEFAULT else model
     row = Chosen(program.name)
     began = time.perf_counter()
     # Every result lies where it is cheapest, but for those that are fed back.
-    found = es.auto(program.function, *program.arguments, mesh=mesh, carry=program.carry, cost_model=asked)
+    found = es.auto(
+        program.function, *program.arguments, mesh=mesh, carry=program.carry, cost_model=asked, limits=_LIMITS
+    )
     row.seconds = time.perf_counter() - began
     row.cost, row.bound = found.plan.cost.total, found.bound
     fallback = found.plan.search.fallback
@@ -177,18 +184,8 @@ def measured(program: Open, model: str, most: int, seed: int, costs: Costs) -> C
 
 def stated(program: Open, specs: Sequence[P], mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
     """A function lowered with its arguments where these specs say, and what is fed back, too."""
-    ins, outs = shardings(program, specs, mesh)
+    ins, outs = program.shardings(specs, mesh)
     return jax.jit(program.function, in_shardings=ins, out_shardings=outs).lower(*program.arguments)
-
-
-def shardings(program: Open, specs: Sequence[P], mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
-    """The ``in_shardings`` and ``out_shardings`` of a function whose arguments are stated."""
-    ins = tuple(NamedSharding(mesh, spec) for spec in specs)
-    shapes = jax.eval_shape(program.function, *program.arguments)
-    outs: list[Any] = [None] * len(jax.tree.leaves(shapes))
-    for i, o in program.carry.items():
-        outs[o] = ins[i]
-    return ins, jax.tree.unflatten(jax.tree.structure(shapes), outs)
 
 
 def _even(mesh: jax.sharding.Mesh, argument: jax.ShapeDtypeStruct) -> list[P]:
@@ -196,12 +193,6 @@ def _even(mesh: jax.sharding.Mesh, argument: jax.ShapeDtypeStruct) -> list[P]:
     placements = even_placements(whole, TensorType(argument.shape, mlir_dtype(argument.dtype)))
     specs = (partition_spec(p, whole, names, len(argument.shape)) for p in placements)
     return [spec for spec in specs if spec is not None]
-
-
-def make_mesh() -> jax.sharding.Mesh:
-    """The mesh that specs are of."""
-    names, sizes = zip(*_AXES, strict=True)
-    return jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
 
 
 def _of(value: float | None, cost: float) -> str:

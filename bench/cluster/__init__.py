@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,12 @@ def run(
     models = tuple(filter(None, model.split(","))) or ("wire-bytes", DEFAULT)
     good = True
     try:
-        rates = _rates(rate)
+        asked = rates(rate)
         if hosts * devices != DEVICES:
             raise NetworkError(f"the programs run on {DEVICES} devices, and {hosts} hosts of {devices} have others")
         with interrupted_by(signal.SIGTERM), tempfile.TemporaryDirectory() as folder:
             plans = Plans(Path(folder), hosts, devices)
-            for each in rates:
+            for each in asked:
                 rows: list[Row] = []
                 try:
                     with Network(hosts, each) as network, Job(network, devices) as job:
@@ -122,19 +122,23 @@ def measure(job: Job, plans: Plans, rate: str, kind: str, name: str, models: Map
 def _measured(job: Job, name: str, paths: Mapping[str, str], rows: Mapping[str, Row]) -> None:
     """Run a program's versions by turns, and write into the rows what it took."""
     prepared = job.ask(do="prepare", program=name, plans=dict(paths))
-    round_ = sum(max(host["versions"][v]["first"] for host in prepared) for v in prepared[0]["versions"])
-    turns = 1 if round_ > _LONG else min(_MOST, max(_FEWEST, int(_SPENT / max(round_, 1e-3))))
-    times = job.ask(do="run", turns=turns)
+    times = job.ask(do="run", turns=turns(prepared))
     found = {name: version(name, prepared, times) for name in prepared[0]["versions"]}
     for model, row in rows.items():
         row.xla, row.ours, row.hand = found[XLA], found[model], found.get(HAND)
 
 
-def _rates(text: str) -> tuple[str, ...]:
+def turns(prepared: Sequence[dict[str, Any]]) -> int:
+    """How often versions are run, by what all hosts said of their first runs."""
+    round_ = sum(max(host["versions"][v]["first"] for host in prepared) for v in prepared[0]["versions"])
+    return 1 if round_ > _LONG else min(_MOST, max(_FEWEST, int(_SPENT / max(round_, 1e-3))))
+
+
+def rates(text: str) -> tuple[str, ...]:
     """The rates of a list separated by commas. NetworkError where one is none, or there are none."""
-    rates = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not rates:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
         raise NetworkError("there is no rate to measure at; write for example 100mbit,1gbit")
-    for rate in rates:
+    for rate in found:
         bits(rate)
-    return rates
+    return found

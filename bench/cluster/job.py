@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from bench.cluster.network import Network
+from bench.cluster.network import Network, OneHost
 from bench.worker import Worker
 
 #: Seconds that one request takes at most, and that others have to answer after one has failed.
@@ -20,7 +20,7 @@ class JobError(Exception):
 class Job:
     """One process per host of a network, with so many devices in each; started by the first request."""
 
-    def __init__(self, network: Network, devices: int) -> None:
+    def __init__(self, network: Network | OneHost, devices: int) -> None:
         self._network, self._devices = network, devices
         self._workers = [
             Worker("bench.cluster.worker", _PATIENCE, {"XLA_FLAGS": ""}, network.command(host))

@@ -97,6 +97,22 @@ class Network:
                      "rate", self.rate, "burst", "64k", "latency", "400ms")  # fmt: skip
 
 
+class OneHost:
+    """This machine as the only host, which needs no links."""
+
+    hosts, addresses = ("here",), ("127.0.0.1",)
+
+    def __enter__(self) -> OneHost:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def command(self, host: int) -> tuple[str, ...]:
+        """The beginning of a command line that runs here."""
+        return ()
+
+
 def sweep() -> None:
     """Remove what processes that have ended since left behind."""
     for name in present():

@@ -14,7 +14,7 @@ from bench.peers import kib, short
 from bench.run import WORST
 
 #: Parts of the largest value by which results may differ: what rounding of another order explains.
-_DIFFERENCE = 1e-3
+DIFFERENCE = 1e-3
 
 #: Part by which a plan may be slower than the fastest one and count as chosen well.
 _NEAR = 0.1
@@ -80,7 +80,7 @@ class Row:
             return [self.error]
         out = [f"fell back: {self.fallback[:60]}"] if self.fallback else []
         for what, version in (("", self.ours), (" by hand", self.hand)):
-            if version is not None and not version.difference <= _DIFFERENCE:
+            if version is not None and not version.difference <= DIFFERENCE:
                 out.append(f"differs{what} by {version.difference:.1e}")
         for what, ratio in (("XLA", self.over_xla), ("by hand", self.over_hand)):
             if ratio is not None and ratio > WORST:

@@ -1,9 +1,13 @@
-"""One JAX process of a cluster: XLA's program, plans of it and the one by hand, compared, then run by turns."""
+"""One JAX process of a cluster: versions of a program, compared, then run by turns.
+
+These are XLA's program, plans of it and the one by hand; or a function whose shardings are chosen, and where they are
+stated by hand.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bench.programs import BenchProgram, seconds, spec
 from bench.programs.by_hand import by_hand
+from bench.programs.choices import little
+from bench.programs.choices.definition import make_mesh
 from bench.run import compiled_seconds, figures
 from bench.worker import serve
 
 XLA, HAND = "XLA", "by hand"
 """Versions of a program that are not plans."""
+CHOSEN = "AUTO"
+"""The version of a function whose shardings are chosen."""
+#: What is compiled, and its arguments.
+Lowering = Callable[[], tuple[Any, Sequence[jax.Array]]]
 
 
 class Member:
@@ -30,7 +40,8 @@ class Member:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked; all members of the cluster are asked the same."""
         asked: dict[str, Callable[..., dict[str, Any]]] = {
-            "join": self.join, "calibrate": self.calibrate, "prepare": self.prepare, "run": self.run,
+            "join": self.join, "calibrate": self.calibrate, "prepare": self.prepare, "choose": self.choose,
+            "run": self.run,
         }  # fmt: skip
         return asked[request.pop("do")](**request)
 
@@ -38,8 +49,9 @@ class Member:
         """Join the processes at these addresses, with so many devices in each."""
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", devices)
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(f"{addresses[0]}:{port}", len(addresses), addresses.index(address))
+        if len(addresses) > 1:
+            jax.config.update("jax_cpu_collectives_implementation", "gloo")
+            jax.distributed.initialize(f"{addresses[0]}:{port}", len(addresses), addresses.index(address))
         self._barrier = barrier()
         return {"devices": jax.device_count()}
 
@@ -61,21 +73,56 @@ class Member:
         inputs = global_inputs(bench)
         lowered = bench.lower()
         hand = by_hand(bench)
-        lowers: dict[str, Callable[[], Any]] = {XLA: lambda: lowered}
+        lowers: dict[str, Lowering] = {XLA: lambda: (lowered, inputs)}
         for name, path in plans.items():
-            lowers[name] = lambda path=path: _planned(path, lowered, bench).lower(*inputs)
+            lowers[name] = lambda path=path: (_planned(path, lowered, bench).lower(*inputs), inputs)
         if hand is not None:
-            lowers[HAND] = lambda: jax.jit(hand).lower(*inputs)
+            lowers[HAND] = lambda: (jax.jit(hand).lower(*inputs), inputs)
+        return self._prepared(lowers, lambda results: results)
+
+    def choose(self, program: str, seed: int, model: str) -> dict[str, Any]:
+        """Compile and run once a function where its shardings are chosen, and as they are stated by hand.
+
+        model: of costs, by name or file; by default that of the devices.
+        """
+        import eggshard
+
+        function = little(program, seed)
+        mesh = make_mesh()
+        types, arrays = function.arguments, function.inputs(seed)
+
+        def lower(jitted: Any, where: Sequence[NamedSharding]) -> tuple[Any, Sequence[jax.Array]]:
+            given = [jax.make_array_from_callback(a.shape, s, lambda at, a=a: a[at])
+                     for a, s in zip(arrays, where, strict=True)]
+            return jitted.lower(*given), given
+
+        def chosen() -> tuple[Any, Sequence[jax.Array]]:
+            jitted = eggshard.jit(function.function, in_shardings=eggshard.AUTO, mesh=mesh, carry=function.carry,
+                                  cost_model=model or None)
+            return lower(jitted, jitted.chosen(*types).arguments)
+
+        lowers: dict[str, Lowering] = {CHOSEN: chosen}
+        for way, specs in function.hand.items():
+            ins, outs = function.shardings(specs, mesh)
+            jitted = eggshard.jit(function.function, in_shardings=ins, out_shardings=outs, cost_model=model or None)
+            lowers[way] = lambda jitted=jitted, ins=ins: lower(jitted, ins)
+        whole = NamedSharding(mesh, PartitionSpec())
+        return self._prepared(lowers, jax.jit(lambda results: results, out_shardings=whole))
+
+    def _prepared(self, lowers: Mapping[str, Lowering], placed: Callable[[Any], Any]) -> dict[str, Any]:
+        """Compile and run all versions once. placed: their results, where these can be compared with the first's."""
         self._calls = {}
         out = {}
         reference = None
         for name, lower in lowers.items():
-            compiled, took = compiled_seconds(lower())
-            self._calls[name] = lambda compiled=compiled: compiled(*inputs)
+            lowered, inputs = lower()
+            compiled, took = compiled_seconds(lowered)
+            self._calls[name] = lambda compiled=compiled, inputs=inputs: compiled(*inputs)
             self._barrier()
             began = time.perf_counter()
             results = jax.block_until_ready(compiled(*inputs))
             first = time.perf_counter() - began
+            results = placed(results)
             reference = results if reference is None else reference
             out[name] = {
                 "compile": took, "first": first, "figures": figures(compiled), "off": _off(results, reference),

@@ -14,3 +14,17 @@ def programs(seed: int = 0, little: bool = False) -> list[Open]:
     sizes = Sizes.drawn(seed, little)
     topics = (dense, sequences, images, fields, loops, irregular)
     return [program for topic in topics for program in topic.programs(sizes)]
+
+
+#: Functions that are measured: of all topics, in as many seconds as a machine with few cores has.
+MEASURED = (
+    "step of layers", "step with momentum", "cross entropy", "tied embeddings", "transformer of 1",
+    "transformer with Adam", "mixture of experts", "step of a vision transformer", "denoising step",
+    "diffusion in a loop", "shallow water", "poisson in the plane", "power iteration", "step of a scan", "k-means",
+    "graph network",
+)  # fmt: skip
+
+
+def little(name: str, seed: int) -> Open:
+    """The function of this name, at sizes such as a machine with few cores runs in a second."""
+    return next(program for program in programs(seed, little=True) if program.name == name)

@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
+from bench.programs import Argument
+
+_AXES = (("x", 4), ("y", 2))
 #: All devices along one dimension.
 ALL = ("x", "y")
 Ways = Mapping[str, Sequence[P]]
@@ -28,6 +32,26 @@ class Open(NamedTuple):
     hand: Ways
     carry: Mapping[int, int] = {}
     small: bool = True
+
+    def shardings(self, specs: Sequence[P], mesh: Mesh) -> tuple[Any, Any]:
+        """The ``in_shardings`` and ``out_shardings`` where arguments are stated: what is fed back lies as they do."""
+        ins = tuple(NamedSharding(mesh, spec) for spec in specs)
+        shapes = jax.eval_shape(self.function, *self.arguments)
+        outs: list[Any] = [None] * len(jax.tree.leaves(shapes))
+        for i, o in self.carry.items():
+            outs[o] = ins[i]
+        return ins, jax.tree.unflatten(jax.tree.structure(shapes), outs)
+
+    def inputs(self, seed: int = 0) -> list[np.ndarray]:
+        """One global array per argument, the same for the same seed."""
+        generator = np.random.default_rng(seed)
+        return [Argument(a.shape, None, a.dtype.name).draw(generator) for a in self.arguments]
+
+
+def make_mesh() -> Mesh:
+    """The mesh that specs are of."""
+    names, sizes = zip(*_AXES, strict=True)
+    return jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
 
 
 class Sizes(NamedTuple):
