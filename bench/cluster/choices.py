@@ -36,10 +36,14 @@ MOST = 1.05
 
 @dataclass
 class Measured:
-    """Versions of one function: where its shardings are chosen, and by hand."""
+    """Versions of one function: where its shardings are chosen, and by hand.
+
+    same: the ways by hand that compile to the choice's program, and whose turns are the choice's, too.
+    """
 
     name: str
     versions: dict[str, Version] = field(default_factory=dict)
+    same: frozenset[str] = frozenset()
     error: str = ""
 
     @property
@@ -50,12 +54,18 @@ class Measured:
     @property
     def ratio(self) -> float:
         """The choice's seconds over those of the fastest way by hand."""
-        return self.versions[CHOSEN].step / min(self.hand.values())
+        return self.chosen / min(self.hand.values())
+
+    @property
+    def chosen(self) -> float:
+        """The choice's seconds."""
+        return min(v.step for way, v in self.versions.items() if way == CHOSEN or way in self.same)
 
     @property
     def said(self) -> str:
         """The row in a line."""
-        steps = ", ".join(f"{way} {1e3 * v.step:.1f} ms {v.bytes / 1024:.0f} KiB" for way, v in self.versions.items())
+        steps = ", ".join(f"{way}{' =' * (way in self.same)} {1e3 * v.step:.1f} ms {v.bytes / 1024:.0f} KiB"
+                          for way, v in self.versions.items())  # fmt: skip
         return f"{self.name}: {steps} {'; '.join(self.failures)}"
 
     @property
@@ -123,12 +133,15 @@ def measured(job: Job, name: str, seed: int, model: str) -> Measured:
         times = job.ask(do="run", turns=turns(prepared))
     except JobError as error:
         return Measured(name, error=str(error))
-    return Measured(name, {way: version(way, prepared, times) for way in prepared[0]["versions"]})
+    found = prepared[0]["versions"]
+    same = frozenset(way for way in found if way != CHOSEN and found[way]["program"] == found[CHOSEN]["program"])
+    return Measured(name, {way: version(way, prepared, times) for way in found}, same)
 
 
 def table(title: str, rows: Sequence[Measured]) -> Table:
     """One row per function."""
-    out = Table(title=title, pad_edge=False, caption="ms: least of turns taken by turns. noise: median over least")
+    out = Table(title=title, pad_edge=False, caption="ms: least of turns taken by turns. noise: median over least. =: "
+                "compiles to the same program")  # fmt: skip
     for name in ("program", "AUTO ms", "by hand: fastest", "ms", "ratio", "slowest", "ms ", "noise", " "):
         out.add_column(name, justify="right" if name.strip() in ("AUTO ms", "ms", "ratio", "noise") else "left")
     for row in rows:
@@ -138,8 +151,9 @@ def table(title: str, rows: Sequence[Measured]) -> Table:
         auto, hand = row.versions[CHOSEN], row.hand
         best, worst = (pick(hand, key=hand.__getitem__) for pick in (min, max))
         out.add_row(*map(escape, (
-            row.name, f"{1e3 * auto.step:.2f}", best, f"{1e3 * hand[best]:.2f}", f"{row.ratio:.2f}", worst,
-            f"{1e3 * hand[worst]:.2f}", f"{auto.noise:.2f}", "; ".join(row.failures))))  # fmt: skip
+            row.name, f"{1e3 * row.chosen:.2f}", f"{best} =" if best in row.same else best, f"{1e3 * hand[best]:.2f}",
+            f"{row.ratio:.2f}", worst, f"{1e3 * hand[worst]:.2f}", f"{auto.noise:.2f}",
+            "; ".join(row.failures))))  # fmt: skip
     return out
 
 

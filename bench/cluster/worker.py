@@ -6,6 +6,8 @@ stated by hand.
 
 from __future__ import annotations
 
+import hashlib
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -126,14 +128,16 @@ class Member:
             reference = results if reference is None else reference
             out[name] = {
                 "compile": took, "first": first, "figures": figures(compiled), "off": _off(results, reference),
+                "program": hashlib.sha256(compiled.as_text().encode()).hexdigest(),
             }  # fmt: skip
         return {"versions": out}
 
     def run(self, turns: int) -> dict[str, Any]:
         """Seconds of every version in every turn, each from a barrier to its end on this process."""
         times: dict[str, list[float]] = {name: [] for name in self._calls}
-        for _ in range(turns):
-            for name, call in self._calls.items():
+        for turn in range(turns):
+            # In another order each time, the same on all hosts: a version pays for what the one before it left.
+            for name, call in random.Random(turn).sample([*self._calls.items()], len(self._calls)):
                 self._barrier()
                 began = time.perf_counter()
                 jax.block_until_ready(call())

@@ -59,6 +59,7 @@ def test_a_choice_that_is_slower_than_by_hand_fails() -> None:
     slow, fast, wrong = Version(1.1, 0.0, 0.0, 0.0), Version(1.0, 0.0, 0.0, 0.0), Version(2.0, 0.0, 0.0, 0.5)
     row = Measured("f", {"AUTO": slow, "DP": fast, "TP": wrong})
     assert row.failures == ["TP differs by 5.0e-01", "1.10 of the fastest by hand"]
+    assert not Measured("f", {"AUTO": slow, "DP": fast}, same=frozenset({"DP"})).failures
     good = Measured("g", {"AUTO": fast, "DP": slow})
     assert not good.failures and Measured("h", error="no host").failures == ["no host"]
     console = Console(file=io.StringIO(), width=150)
