@@ -2,7 +2,7 @@
 
 All plans are made by `eggshard.optimize` under one cost model; what is compared is their cost. Where a program is
 small, all ways to state its arguments are tried, evenly and by whole axes in mesh order, or as many of them, drawn by
-the seed, as are asked for. Costs of stated plans are kept in a file, if one is given, and not computed again.
+the seed, as are asked for. Costs are kept in a file, if one is given, and not computed again.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ class Chosen:
         return found
 
 
-class Costs:
-    """Costs of plans by what was planned: kept in a file, a JSON line for each, where there is one."""
+class Records:
+    """What was computed, by what it is of: kept in a file, a JSON line for each, where there is one."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         lines = file.read_text().splitlines() if file and file.exists() else []
-        self._known: dict[str, float] = dict(map(json.loads, lines))
+        self._known: dict[str, Any] = dict(map(json.loads, lines))
 
-    def of(self, what: str, plan: Callable[[], float]) -> float:
-        """The cost that is known, or that of the plan."""
+    def of(self, what: str, compute: Callable[[], Any]) -> Any:
+        """What is known, or is computed."""
         if what not in self._known:
-            self._known[what] = plan()
+            self._known[what] = compute()
             if self._file:
                 with self._file.open("a") as file:
                     file.write(json.dumps((what, self._known[what])) + "\n")
@@ -97,19 +97,19 @@ def run(
     """Print a table per model and a row per program; whether no choice is more than a hundredth above one by hand, or
     any other that was tried.
 
-    model: cost models separated by commas, ``default`` for that of the devices. most: of the ways to state a small
-    program's arguments. resumed: a file of costs, added to. measured: seconds instead (`bench.cluster.choices`), on so
-    many hosts with so many devices, joined by links of a rate.
+    only: parts of names, separated by commas. model: cost models separated by commas, ``default`` for that of the
+    devices. most: of the ways to state a small program's arguments. resumed: a file of records, added to. measured:
+    seconds instead (`bench.cluster.choices`), on so many hosts with so many devices, joined by links of a rate.
     """
     if measured:
         return choices.run(console, only, seed, model, **where)
-    costs, good = Costs(resumed), True
+    records, good = Records(resumed), True
     for name in filter(None, (model or DEFAULT).split(",")):
-        good &= _run(console, only, seed, name, most, costs)
+        good &= _run(console, only, seed, name, most, records)
     return good
 
 
-def _run(console: Console, only: str, seed: int, model: str, most: int, costs: Costs) -> bool:
+def _run(console: Console, only: str, seed: int, model: str, most: int, records: Records) -> bool:
     title = f"shardings chosen: cost under {model}, of the best known"
     table = Table(title=title, pad_edge=False, caption="time: of auto, over that of optimize where all is stated")
     names = ("program", "cost", "bound", "best by hand", "", "best of all", "tried", "time", " ")
@@ -117,15 +117,15 @@ def _run(console: Console, only: str, seed: int, model: str, most: int, costs: C
         table.add_column(name, justify="left" if name in ("program", "", " ") else "right")
     rows = []
     for program in programs(seed):
-        if only not in program.name:
+        if not any(part in program.name for part in only.split(",")):
             continue
-        row = chosen(program, model, most, seed, costs)
+        row = chosen(program, model, most, seed, records)
         rows.append(row)
         way = min(row.hand, key=row.hand.__getitem__)
         table.add_row(*map(escape, (
             row.name, f"{1e3 * row.cost:.4g}", _of(row.bound, row.cost), _of(row.hand[way], row.cost), way,
             _of(row.best, row.cost), "-" if row.best is None else f"{row.tried[0]} of {row.tried[1]}",
-            f"{row.seconds / row.stated:.1f}" if row.stated else "-", "; ".join(row.failures))))
+            f"{row.seconds / row.stated:.1f}", "; ".join(row.failures))))
         print(f"{model}, {row.name}: {1e3 * row.cost:.4g} ms, by hand {1e3 * row.hand[way]:.4g} ({way}), "
               f"{row.seconds:.1f} s: {'; '.join(row.failures) or 'good'}", file=sys.stderr, flush=True)
     console.print(table)
@@ -147,38 +147,40 @@ def summary(rows: Sequence[Chosen]) -> Iterator[str]:
         yield f"gap to the bound of {len(gaps)}: {100 * statistics.median(gaps):.1f} % in the median"
 
 
-def chosen(program: Open, model: str, most: int, seed: int, costs: Costs) -> Chosen:
+def chosen(program: Open, model: str, most: int, seed: int, records: Records) -> Chosen:
     """The choice for a program, beside what is stated by hand and, if it is small, beside all that may be."""
     mesh, asked = make_mesh(), None if model == DEFAULT else model
-    row = Chosen(program.name)
-    began = time.perf_counter()
-    # Every result lies where it is cheapest, but for those that are fed back.
-    found = es.auto(
-        program.function, *program.arguments, mesh=mesh, carry=program.carry, cost_model=asked, limits=_LIMITS
-    )
-    row.seconds = time.perf_counter() - began
-    row.cost, row.bound = found.plan.cost.total, found.bound
-    fallback = found.plan.search.fallback
-    row.fallback = "" if fallback in SOUND else fallback
-    took: list[float] = []
+    name = f"{model}: {program.name}{[a.shape for a in program.arguments]}"
 
-    def cost(specs: Sequence[P]) -> float:
-        def plan() -> float:
-            began = time.perf_counter()
-            lowered = stated(program, specs, mesh)
-            found = es.optimize(lowered, cost_model=asked, limits=_LIMITS).cost.total
-            took.append(time.perf_counter() - began)
-            return found
+    def choice() -> dict[str, Any]:
+        began = time.perf_counter()
+        # Every result lies where it is cheapest, but for those that are fed back.
+        found = es.auto(
+            program.function, *program.arguments, mesh=mesh, carry=program.carry, cost_model=asked, limits=_LIMITS
+        )
+        fallback = found.plan.search.fallback
+        return {"cost": found.plan.cost.total, "bound": found.bound, "seconds": time.perf_counter() - began,
+                "fallback": "" if fallback in SOUND else fallback}  # fmt: skip
 
-        return costs.of(f"{model}: {program.name}{[a.shape for a in program.arguments]} {list(specs)}", plan)
+    def plan(specs: Sequence[P]) -> tuple[float, float]:
+        began = time.perf_counter()
+        cost = es.optimize(stated(program, specs, mesh), cost_model=asked, limits=_LIMITS).cost.total
+        return cost, time.perf_counter() - began
 
-    row.hand = {way: cost(specs) for way, specs in program.hand.items()}
-    row.stated = statistics.mean(took) if took else 0.0
+    def cost(specs: Sequence[P]) -> tuple[float, float]:
+        """The cost of a stated plan, and the seconds that it took."""
+        found, took = records.of(f"{name} {list(specs)}", lambda: plan(specs))
+        return found, took
+
+    row = Chosen(program.name, **records.of(f"{name} AUTO", choice))
+    by_hand = {way: cost(specs) for way, specs in program.hand.items()}
+    row.hand = {way: found for way, (found, _) in by_hand.items()}
+    row.stated = statistics.mean(took for _, took in by_hand.values())
     if program.small and most:
         ways = list(itertools.product(*(_even(mesh, a) for a in program.arguments)))
         # With more asked for, those that were drawn before are among them.
         random.Random(f"{seed} {program.name}").shuffle(ways)
-        row.best, row.tried = min(map(cost, ways[:most])), (min(most, len(ways)), len(ways))
+        row.best, row.tried = min(cost(way)[0] for way in ways[:most]), (min(most, len(ways)), len(ways))
     return row
 
 

@@ -86,9 +86,10 @@ def run(
 
     model: of costs, by name or file; ``calibrated`` for what `eggshard calibrate` finds on the cluster; by default the
     preset of such processes at the links' rate, in one process that of the devices.
-    hosts: 1 for one process. only: functions whose name contains this, others than the usual ones too.
+    hosts: 1 for one process. only: parts of names, separated by commas, of other functions than the usual ones too.
     """
-    names = [p.name for p in programs(seed) if (only in p.name if only else p.name in MEASURED)]
+    known = [program.name for program in programs(seed)]
+    names = [name for name in known if any(part in name for part in only.split(","))] if only else MEASURED
     good = True
     try:
         if hosts * devices != DEVICES:

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 from bench import auto
-from bench.auto import Chosen, Costs, summary
+from bench.auto import Chosen, Records, summary
 from bench.cluster.choices import Measured, preset_at, run as run_measured, summary as summary_of_measured, table
 from bench.cluster.rows import Version
 from bench.programs.choices import MEASURED, programs
@@ -49,10 +49,10 @@ def test_programs_are_whole() -> None:
             assert (results[o].shape, results[o].dtype) == (argument.shape, argument.dtype), program.name
 
 
-def test_costs_are_kept(tmp_path: Path) -> None:
-    file = tmp_path / "costs"
-    assert Costs(file).of("a plan", lambda: 1.5) == 1.5
-    assert Costs(file).of("a plan", lambda: 2.5) == 1.5 and Costs().of("a plan", lambda: 2.5) == 2.5
+def test_records_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "records"
+    assert Records(file).of("a plan", lambda: [1.5, 2.0]) == [1.5, 2.0]
+    assert Records(file).of("a plan", lambda: 2.5) == [1.5, 2.0] and Records().of("a plan", lambda: 2.5) == 2.5
 
 
 def test_a_choice_that_is_slower_than_by_hand_fails() -> None:

@@ -18,10 +18,9 @@ def programs(seed: int = 0, little: bool = False) -> list[Open]:
 
 #: Functions that are measured: of all topics, in as many seconds as a machine with few cores has.
 MEASURED = (
-    "step of layers", "step with momentum", "cross entropy", "tied embeddings", "transformer of 1",
-    "transformer with Adam", "mixture of experts", "step of a vision transformer", "denoising step",
-    "diffusion in a loop", "shallow water", "poisson in the plane", "power iteration", "step of a scan", "k-means",
-    "graph network",
+    "step of layers", "step with momentum", "cross entropy", "tied embeddings", "k-means", "power iteration",
+    "step of a scan", "poisson in the plane", "diffusion in a loop", "shallow water", "graph network", "attention",
+    "mixture of experts", "transformer of 1", "step of a vision transformer", "denoising step",
 )  # fmt: skip
 
 

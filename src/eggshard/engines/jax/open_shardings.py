@@ -133,7 +133,7 @@ class OpenShardings:
 
 
 def _written(choice: Choice) -> str:
-    """A choice for processes that do not plan, which need no interfaces of loops."""
+    """A choice as a text, without its clock."""
     return json.dumps(encode((choice.inputs, choice.outputs, choice.cost, choice.bound, choice.left_out)))
 
 

@@ -22,7 +22,7 @@ from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.optimization import USER_ERRORS, planned, read
 from eggshard.planner.pipeline import OTHERWISE, extracted, left_out, saturated
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import NOT_BOUNDED, Shared
+from eggshard.planner.repricing.buckets import LITTLE, NOT_BOUNDED, Shared
 from eggshard.planner.request import Request
 from eggshard.planner.state import Task
 from eggshard.program.mesh import Mesh
@@ -164,7 +164,8 @@ def _fitting(
 
 def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int) -> list[Choice]:
     """The choice at which a plan costs least, and others where the problem does not tell all that they cost: what looks
-    at neighbours shares exchanges and wrap-arounds, and iterations run in rows (`planner.rows`)."""
+    at neighbours shares exchanges and wrap-arounds, iterations run in rows (`planner.rows`), and all-reduces share some
+    latencies, and not all."""
     clock, context = task.clock, task.plans.context
     found = timed(clock, "select", lambda: _searched(context, nodes, opened, ends))
     relaxed = without_shared(opened, opener.plans)
@@ -172,14 +173,19 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
         context, nodes, replace(relaxed, seeds=_seeds(found)), True, BOUNDS))
     bound = max(bounded.bound, bounded.once) - most_preference(opened)
 
-    def choice(selection: Selection) -> Choice:
+    def choice(selection: Selection, opened: OpenProblem = opened) -> Choice:
         return Choice(
             tuple([opened.where(selection, store) for store in opened.stores]),
             tuple([opened.delivered(selection, o) for o in range(len(ends.outputs))]),
             selection.cost - preference(opened, selection), max(0.0, bound), _left_out(opener, opened), clock)
 
     if not opened.has_body(in_rows) and not _exchanges(opened, found.selection):
-        return [choice(found.selection)]
+        first, alone = choice(found.selection), opener.alone
+        if alone is None:
+            return [first]
+        paying = with_preferences(alone.whole(ends), task.input_types)
+        other = choice(timed(clock, "select", lambda: _searched(context, nodes, paying, ends)).selection, paying)
+        return [other] if other.cost <= (1 + LITTLE) * first.cost else [first, other]
     others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
     most = MOST * found.selection.cost
     return [choice(selection) for selection in (found.selection, *others) if selection.cost <= most]
@@ -215,7 +221,7 @@ def _left_out(opener: Opener, opened: OpenProblem) -> tuple[str, ...]:
     context = opener.plans.context
     found = [what for what in left_out(opener.plans, opened.graph, bool(opened.encoding.windows)) if what != OTHERWISE]
     found.append("plans that compute something twice")
-    if isinstance(context.pricer, Shared):
+    if isinstance(context.pricer, Shared) and context.pricer.part:
         found.append(NOT_BOUNDED)
     if context.pricer.overlap:
         found.append("what is computed while messages are on their way")

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from eggshard.costmodel.pricing import Pricer
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy
@@ -26,7 +27,7 @@ from eggshard.planner.encoding.amortised import amortised, unchanged_inputs
 from eggshard.planner.encoding.encode import Computed, Delivered, Encoder, Encoding, Widening
 from eggshard.planner.encoding.widening import Widener
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import PART, prices_to_begin
+from eggshard.planner.repricing.buckets import PART, Shared, prices_to_begin
 from eggshard.planner.state import Task
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Region
@@ -114,16 +115,25 @@ def _taken(bodies: Sequence[Body], first: int, where: Callable[[int], Placement]
 
 
 class Opener:
-    """Builds the open problems of a task's regions, under prices at which all-reduces share latencies.
+    """Builds the open problems of a task's regions.
 
-    graph: the e-graph of the task's own region.
+    graph: the e-graph of the task's own region. prices: by default those at which all-reduces share latencies.
     """
 
-    def __init__(self, task: Task, graph: EGraph):
+    def __init__(self, task: Task, graph: EGraph, prices: Pricer | None = None):
         roots = [graph.values[v] for v in task.region.outputs]
         self.task, self.graphs = task, {task.region: graph}
-        self.plans = task.plans.priced_by(prices_to_begin(task.plans.context.pricer, graph, roots, lambda: PART))
+        prices = prices or prices_to_begin(task.plans.context.pricer, graph, roots, lambda: PART)
+        self.plans = task.plans.priced_by(prices)
         self._bodies: dict[Region, OpenProblem] = {}
+
+    @property
+    def alone(self) -> Opener | None:
+        """An opener at whose prices each all-reduce pays its latency, where none does at this one's."""
+        prices = self.plans.context.pricer
+        if not isinstance(prices, Shared) or prices.part:
+            return None
+        return Opener(self.task, self.graphs[self.task.region], prices.base)
 
     @property
     def nodes(self) -> int:
