@@ -91,6 +91,16 @@ def test_no_other_choice_is_cheaper(name):
     assert plan.prove().equal
 
 
+def test_all_reduces_pay_latencies():
+    """The search prices them as if they shared the latency of one, which a single one does not."""
+    def shares(x, w):
+        h = x @ w
+        return h / h.sum(-1, keepdims=True)
+
+    program = program_of(shares, f32(64, 32), f32(32, 512))
+    assert chosen(program)[1].cost.total == pytest.approx(least(program))
+
+
 def test_what_is_fed_back_lies_where_it_is_taken():
     program = program_of(descent, f32(256, 512), f32(128, 256))
     found, plan = chosen(program, {0: 0})
