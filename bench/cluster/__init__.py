@@ -128,10 +128,10 @@ def _measured(job: Job, name: str, paths: Mapping[str, str], rows: Mapping[str, 
         row.xla, row.ours, row.hand = found[XLA], found[model], found.get(HAND)
 
 
-def turns(prepared: Sequence[dict[str, Any]]) -> int:
-    """How often versions are run, by what all hosts said of their first runs."""
+def turns(prepared: Sequence[dict[str, Any]], spent: float = _SPENT) -> int:
+    """How often versions are run in so many seconds, by what all hosts said of their first runs."""
     round_ = sum(max(host["versions"][v]["first"] for host in prepared) for v in prepared[0]["versions"])
-    return 1 if round_ > _LONG else min(_MOST, max(_FEWEST, int(_SPENT / max(round_, 1e-3))))
+    return 1 if round_ > _LONG else min(_MOST, max(_FEWEST, int(spent / max(round_, 1e-3))))
 
 
 def rates(text: str) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ from eggshard.costmodel.machines.machine_text import to_toml
 
 #: The part of a link's rate that messages have, as of the preset's 1 Gbit/s.
 CARRIED = 0.88
+#: Seconds for which versions run by turns: there are more of them than of other programs.
+SPENT = 20.0
 #: What is asked of a choice: its seconds over those of the fastest way by hand.
 MOST = 1.05
 
@@ -131,7 +133,7 @@ def measured(job: Job, name: str, seed: int, model: str) -> Measured:
     """Run the versions of a function by turns."""
     try:
         prepared = job.ask(do="choose", program=name, seed=seed, model=model)
-        times = job.ask(do="run", turns=turns(prepared))
+        times = job.ask(do="run", turns=turns(prepared, SPENT))
     except JobError as error:
         return Measured(name, error=str(error))
     found = prepared[0]["versions"]

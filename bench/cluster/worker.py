@@ -128,7 +128,7 @@ class Member:
             reference = results if reference is None else reference
             out[name] = {
                 "compile": took, "first": first, "figures": figures(compiled), "off": _off(results, reference),
-                "program": hashlib.sha256(compiled.as_text().encode()).hexdigest(),
+                "program": hashlib.sha256(lowered.as_text().encode()).hexdigest(),
             }  # fmt: skip
         return {"versions": out}
 
