@@ -83,10 +83,11 @@ def optimize(
 
         return stage_of(requested(program, **options), until)
     if shardings is not None:
-        from eggshard.planner.choosing.choice import at_choice
+        from eggshard.planner.choosing.choice import chooser_of
         from eggshard.planner.request import requested
 
-        options |= at_choice(requested(program, **options), shardings, mesh, carry or {}, memory_limit)
+        chooser = chooser_of(requested(program, **options), shardings, mesh, carry or {})
+        options["loaded"] = chooser.stated(chooser.within(memory_limit))
     return optimized(program, memory_limit=memory_limit, progress=progress, **options)
 
 
@@ -142,7 +143,8 @@ def pareto(program: Any, points: int = 8, **options: Any) -> Front[Plan]:
     """The plans found that no other one undercuts both in cost and in memory, cheapest first.
 
     points: how many prices of memory are tried; plans that come out twice or are undercut are left out, so that the
-    front may have fewer. options: as for `optimize`; ``memory_limit`` leaves out what takes more.
+    front may have fewer. options: as for `optimize`; ``memory_limit`` leaves out what takes more, and with
+    ``shardings=eggshard.AUTO`` each plan has inputs and outputs where these are best for it.
 
     LimitError for fewer than one point, and if no plan found stays under the limit; else as `optimize`.
     """

@@ -18,7 +18,7 @@ from eggshard.errors import MeshError, ShardingError
 from eggshard.frontends import load
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention, Leaf
 from eggshard.plan.json_values import decode, encode
-from eggshard.planner.choosing.choice import Choice, choose
+from eggshard.planner.choosing.choice import Choice, Chooser
 from eggshard.planner.request import collector_paused, requested
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
@@ -92,13 +92,13 @@ class OpenShardings:
         program = self._program(load(lowered), convention, mesh)
         first, kept = len(convention.constants), {i: n for n, i in enumerate(convention.kept)}
         model = options.get("cost_model") or at_hand(list(devices.devices.flat))
-        limit = options.get("memory_limit") or getattr(model, "capacity", None)
         asked = {k: options[k] for k in ("rewrites", "limits", "effort", "exact") if k in options}
 
         def made() -> Choice:
             with collector_paused():
-                return choose(requested(program, model, **asked),
-                              {o: first + kept[i] for o, i in carried.items() if i in kept}, limit)
+                chooser = Chooser(requested(program, model, **asked),
+                                  {o: first + kept[i] for o, i in carried.items() if i in kept})
+                return chooser.within(options.get("memory_limit"))
 
         asks = f"{program.input_shardings} {program.output_shardings} {carried} {lowered.as_text()}"
         choice = made_once(devices.devices.flat, "choice", asks, made, _written, _read)

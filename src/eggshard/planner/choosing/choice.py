@@ -5,12 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from eggshard.errors import FallbackWarning, LimitError, MeshError, ShardingError
 from eggshard.limits import Deadline
+from eggshard.ops.widening import evaluation_bytes
+from eggshard.plan.record import PlanRecord
 from eggshard.planner.choosing.bounds import exchanges, in_rows, without_shared
 from eggshard.planner.choosing.ends import Ends, groups_of
+from eggshard.planner.choosing.limited import Least, LimitedSearch, PricedProblem
 from eggshard.planner.choosing.open_problem import Opener, OpenProblem
 from eggshard.planner.choosing.preference import most_preference, preference, with_preferences
 from eggshard.planner.choosing.seeds import seeds_of
@@ -38,8 +42,12 @@ WORK = 4
 CLOSE, FEW, MOST = 1e-2, 4, 1.5
 #: The methods of the portfolio that bound plans.
 BOUNDS = ("shards", "dual", "once")
-#: How many times what is usually paid for memory is tried where a limit asks for less.
-PRICES = (10.0, 100.0, 1e3, 1e4, 1e6)
+#: The methods by which problems under a memory limit are solved, of which there are many.
+QUICK = ("local",)
+#: What is done where a search for less memory fails.
+NO_LESS = "memory is not looked at"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,45 +78,136 @@ class Choice:
         return replace(program, input_shardings=inputs, output_shardings=outputs, text=None)
 
 
-def choose(request: Request, carried: Mapping[int, int], memory_limit: float | None = None) -> Choice:
-    """Choose where the open ends of a request's program lie (`Ends`), by the cheapest plan found.
+class Chooser:
+    """Chooses where the open ends of a request's program lie (`Ends`).
 
-    carried: per output that is fed back the input that it becomes in the next call. memory_limit: bytes per device that
-    inputs and outputs are to take at most; where they take more at every price of memory, the least found. Where the
-    search fails, warns (FallbackWarning), and chooses replication.
+    carried: per output that is fed back the input that it becomes in the next call.
     """
-    task = read(request)
-    context, program = task.plans.context, task.plans.context.program
-    ends = Ends.of(context, carried)
 
-    def fits(choice: Choice) -> bool:
-        return memory_limit is None or choice.held(program) <= memory_limit
+    def __init__(self, request: Request, carried: Mapping[int, int]):
+        self.request = request
+        self.task = read(request)
+        self.context = self.task.plans.context
+        self.ends = Ends.of(self.context, carried)
 
+    @cached_property
+    def cheapest(self) -> Choice:
+        """The choice of the cheapest plan found. Where the search fails, warns (FallbackWarning), and replicates."""
+        def search() -> Choice:
+            task, ends = self._form
+            found = _choices(task, ends, *self._opened)
+            if self._short is not None or len(found) == 1:
+                return self._whole(found[0])
+            return min(found, key=lambda choice: self._planned(choice).cost.total)
+
+        inputs, outputs = (tuple([options[0] for options in each]) for each in (self.ends.inputs, self.ends.outputs))
+        return _or_warned(search, Choice(inputs, outputs), "what is open is replicated")
+
+    def at(self, price: float) -> Choice:
+        """The choice at a price in seconds per byte that ends hold, or that products and collectives write."""
+        cheapest = self.cheapest
+        return _or_warned(lambda: self._choice(self._priced.cheapest(price)), cheapest, NO_LESS) if price else cheapest
+
+    def within(self, memory_limit: float | None) -> Choice:
+        """The cheapest choice found at which a plan stays within so many bytes per device; LimitError without one.
+
+        memory_limit: where it is None, the model's ``capacity``, if it has one.
+        """
+        limit = memory_limit or getattr(self.request.cost_model, "capacity", None)
+        if limit is None:
+            return self.cheapest
+        least = Least.of(self.context.program, self.ends)
+        if least.bytes > limit:
+            raise LimitError(least.impossible(limit))
+        cheapest = self.cheapest
+        if evaluation_bytes(self.context.program.region) <= limit:  # all values at once, and whole
+            return cheapest
+
+        def search() -> tuple[Choice | None, str]:
+            whole = least.inputs + self._priced.least_held
+            limited = LimitedSearch(int(limit), self._priced, self._choice, lambda choice: choice.held(
+                self.context.program), self._planned, self._time.deadline)
+            found, peak = limited.found(cheapest)
+            return found, least.not_found(limit, peak, whole)
+
+        otherwise: tuple[Choice | None, str] = cheapest, ""
+        found, reason = _or_warned(search, otherwise, NO_LESS)
+        if found is None:
+            raise LimitError(reason)
+        return found
+
+    @cached_property
+    def _short(self) -> Short | None:
+        program = self.context.program
+        return shorten(program) if len(program.region.ops) > MANY_OPS else None
+
+    @cached_property
+    def _form(self) -> tuple[Task, Ends]:
+        """What is searched: the program's short form, or all of it."""
+        if self._short is None:
+            return self.task, self.ends
+        inner = self.context.of(self._short.program)
+        plans = OpPlans(inner, Hints(inner), self.task.plans.bodies)
+        task = replace(self.task, plans=plans, region=self._short.program.region)
+        return task, self.ends.shortened(self._short)
+
+    @cached_property
+    def _opened(self) -> tuple[Opener, OpenProblem, int]:
+        (task, ends), context = self._form, self.context
+        opener = Opener(task, timed(task.clock, "saturate", lambda: saturated(context, task.region, task.rules)))
+        return opener, with_preferences(opener.whole(ends), task.input_types), WORK * opener.nodes
+
+    @cached_property
+    def _priced(self) -> PricedProblem:
+        (task, ends), (_, opened, nodes) = self._form, self._opened
+        outputs = [task.region.types[v] for v in task.region.outputs]
+        return PricedProblem(opened, ends, task.input_types, outputs, lambda problem: extracted(
+            self._time, nodes, problem, True, QUICK).selection)
+
+    @cached_property
+    def _time(self) -> Context:
+        """The context of the search for less memory, whose time begins with it."""
+        return self.context.anew()
+
+    def _choice(self, selection: Selection) -> Choice:
+        """The choice that a selection is; the bound of any is its own."""
+        known = self.cheapest
+        return self._whole(Choice(*self._opened[1].placed(selection), self._priced.cost(selection), known.bound,
+                                  known.left_out, known.clock))
+
+    def _whole(self, choice: Choice) -> Choice:
+        """The choice for the whole program of one for its short form."""
+        return choice if self._short is None else _lengthened(choice, self._short, self.ends)
+
+    def stated(self, choice: Choice) -> Program:
+        """The program in which a choice is stated."""
+        return choice.stated(self.context.program)
+
+    def _planned(self, choice: Choice, limit: int | None = None) -> PlanRecord:
+        """The plan that is made at a choice, within a limit; LimitError where none is found."""
+        limits = replace(self.request.limits, proof=0.0)
+        asked = replace(self.request, limits=limits, loaded=self.stated(choice))
+        return planned(asked, limit, Deadline(limits.seconds))
+
+
+def _or_warned(search: Callable[[], T], otherwise: T, what: str) -> T:
+    """What a search finds; where it fails by no fault of the user's, a FallbackWarning that says what is done instead.
+    """
     try:
-        short = shorten(program) if len(program.region.ops) > MANY_OPS else None
-        if short is not None:
-            inner = context.of(short.program)
-            plans = OpPlans(inner, Hints(inner), task.plans.bodies)
-            small = replace(task, plans=plans, region=short.program.region)
-            return _fitting(small, ends.shortened(short), fits, lambda found: [_lengthened(found[0], short, ends)])[0]
-        found = _fitting(task, ends, fits, list)
-        return found[0] if len(found) == 1 else min(found, key=lambda choice: _planned(request, program, choice))
+        return search()
     except USER_ERRORS:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        warnings.warn(f"the choice of shardings failed ({reason}); what is open is replicated", FallbackWarning,
-                      stacklevel=2)
-        return Choice(tuple([options[0] for options in ends.inputs]), tuple([options[0] for options in ends.outputs]))
+        warnings.warn(f"the choice of shardings failed ({reason}); {what}", FallbackWarning, stacklevel=4)
+        return otherwise
 
 
-def at_choice(
-    request: Request, shardings: Any, mesh: Any, carry: Mapping[int, int], memory_limit: float | None = None
-) -> dict[str, Any]:
-    """What to ask of planning (`requested`) besides for a program whose open ends are chosen.
+def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, int]) -> Chooser:
+    """What chooses for a program whose open ends are stated by argument: shardings, mesh, carry as of
+    `eggshard.optimize`.
 
-    shardings, mesh, carry, memory_limit: as of `eggshard.optimize`. MeshError where the program states another mesh,
-    ShardingError for shardings that do not fit.
+    MeshError where the program states another mesh, ShardingError for shardings that do not fit.
     """
     program = request.read()
     if mesh is not None:
@@ -131,35 +230,7 @@ def at_choice(
             sharding.validate(program.mesh, type_, f"input {i}")
         inputs.append(sharding)
     program = replace(program, input_shardings=tuple(inputs))
-    limit = memory_limit or getattr(request.cost_model, "capacity", None)
-    choice = choose(replace(request, loaded=program), {o: i for i, o in carry.items()}, limit)
-    return {"loaded": choice.stated(program)}
-
-
-def _planned(request: Request, program: Program, choice: Choice) -> float:
-    """What the plan costs that is made at a choice."""
-    limits = replace(request.limits, proof=0.0)
-    asked = replace(request, loaded=choice.stated(program), limits=limits)
-    return planned(asked, None, Deadline(limits.seconds)).cost.total
-
-
-def _fitting(
-    task: Task, ends: Ends, fits: Callable[[Choice], bool], whole: Callable[[list[Choice]], list[Choice]]
-) -> list[Choice]:
-    """The choices at the least price of memory at which some fit; those at the highest where none does.
-
-    whole: what the choices of a short form are for the program.
-    """
-    context, region = task.plans.context, task.region
-    opener = Opener(task, timed(task.clock, "saturate", lambda: saturated(context, region, task.rules)))
-    opened, nodes = opener.whole(ends), WORK * opener.nodes
-    found: list[Choice] = []
-    for times in (1.0, *PRICES):
-        found = whole(_choices(task, ends, opener, with_preferences(opened, task.input_types, times), nodes))
-        kept = [choice for choice in found if fits(choice)]
-        if kept or task.plans.context.deadline.passed:
-            return kept or found
-    return found
+    return Chooser(replace(request, loaded=program), {o: i for i, o in carry.items()})
 
 
 def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int) -> list[Choice]:
@@ -174,10 +245,8 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
     bound = max(bounded.bound, bounded.once) - most_preference(opened)
 
     def choice(selection: Selection, opened: OpenProblem = opened) -> Choice:
-        return Choice(
-            tuple([opened.where(selection, store) for store in opened.stores]),
-            tuple([opened.delivered(selection, o) for o in range(len(ends.outputs))]),
-            selection.cost - preference(opened, selection), max(0.0, bound), _left_out(opener, opened), clock)
+        return Choice(*opened.placed(selection), selection.cost - preference(opened, selection), max(0.0, bound),
+                      _left_out(opener, opened), clock)
 
     if not opened.has_body(in_rows) and not _exchanges(opened, found.selection):
         first, alone = choice(found.selection), opener.alone

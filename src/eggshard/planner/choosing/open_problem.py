@@ -97,6 +97,11 @@ class OpenProblem:
         placement: Placement = self.problem.choices[cls][selection.chosen[cls][0]].tag.placement
         return placement
 
+    def placed(self, selection: Selection) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
+        """Where inputs and outputs lie in a selection."""
+        return (tuple([self.where(selection, store) for store in self.stores]),
+                tuple([self.delivered(selection, o) for o in range(len(self.roots))]))
+
     def has_body(self, holds: Callable[[ENode], bool]) -> bool:
         """Whether something holds of a loop or branch in the problem."""
         return any(holds(body.node) or any(part.has_body(holds) for _, part in body.parts) for body in self.bodies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,24 +17,32 @@ from eggshard.selection.problem import Selection
 WORTH, PLAIN = 1e-3, 0.1
 
 
-def with_preferences(opened: OpenProblem, types: Sequence[TensorType], times: float = 1.0) -> OpenProblem:
+def with_preferences(opened: OpenProblem, types: Sequence[TensorType]) -> OpenProblem:
     """The problem in which a store costs a little: for the bytes that a device holds of it, and for how it is cut.
 
-    types: of the inputs. times: how many times the usual price is paid for bytes.
+    types: of the inputs.
     """
-    choices = list(opened.problem.choices)
-    at = {store: [choice.tag.placement for choice in choices[store]] for store in opened.stores}
-    held = {store: np.zeros(len(placements)) for store, placements in at.items()}
-    for store, type_ in zip(opened.stores, types, strict=True):
-        held[store] += [p.local_type(type_).bytes for p in at[store]]
+    choices, held = list(opened.problem.choices), held_of(opened, zip(opened.stores, types, strict=True))
     least = sum(min((choice.cost for choice in made), default=0.0) for made in choices)
     whole = max(1.0, sum(float(held_bytes.max()) for held_bytes in held.values()))
-    for store, placements in at.items():
-        cut = PLAIN / len(at) * np.array([_cuts(p) for p in placements])
-        prices = WORTH * least * (times * held[store] / whole + cut)
+    for store, held_bytes in held.items():
+        cut = PLAIN / len(held) * np.array([_cuts(choice.tag.placement) for choice in choices[store]])
+        prices = WORTH * least * (held_bytes / whole + cut)
         choices[store] = [x._replace(cost=float(price)) for x, price in zip(choices[store], prices, strict=True)]
     problem = replace(opened.problem, choices=choices)
     return replace(opened, encoding=replace(opened.encoding, problem=problem))
+
+
+def held_of(opened: OpenProblem, ends: Iterable[tuple[int, TensorType]]) -> dict[int, np.ndarray]:
+    """Per end the bytes that a device holds of it at each of its choices.
+
+    ends: classes whose choices are tagged with placements (stores, outputs), each with the type of one tensor there.
+    """
+    held: dict[int, np.ndarray] = {}
+    for end, type_ in ends:
+        local = np.array([float(x.tag.placement.local_type(type_).bytes) for x in opened.problem.choices[end]])
+        held[end] = held[end] + local if end in held else local
+    return held
 
 
 def preference(opened: OpenProblem, selection: Selection) -> float:

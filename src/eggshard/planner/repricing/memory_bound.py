@@ -27,10 +27,12 @@ _VIEWS = ("reshape", "transpose")
 
 def least_held(graph: EGraph, encoding: Encoding) -> int:
     """Bytes besides the inputs that every plan among the candidates holds at once; 0 where nothing can be said."""
-    return _Held(graph, encoding).least()
+    return Held(graph, encoding).least()
 
 
-class _Held:
+class Held:
+    """What the choices and conversions of a problem hold whole, in bytes besides the inputs."""
+
     def __init__(self, graph: EGraph, encoding: Encoding):
         self.graph, self.encoding = graph, encoding
         self.problem = encoding.problem
@@ -38,10 +40,23 @@ class _Held:
         self.inputs = self._inputs()
 
     def least(self) -> int:
+        """The least that a plan holds at once; 0 where nothing can be said."""
         settled = least_values(
             self.problem, lambda c, choice, held: max(held, self._computing((c, choice.out), choice)), self._converted)
         found = max((settled.get(root, math.inf) for root in self.problem.roots), default=0.0)
         return int(found) if math.isfinite(found) else 0
+
+    def written(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Bytes of what products make, per class and choice, and of what collectives make, ``[P, P]`` per class."""
+        made = [np.array([float(self._product((c, x.out), x)) for x in choices])
+                for c, choices in enumerate(self.problem.choices)]
+        received = []
+        for c, conversions in enumerate(self.problem.conversions):
+            found = np.zeros(conversions.shape)
+            for p, q in zip(*np.nonzero(np.isfinite(conversions)), strict=True):
+                found[p, q] = self._bytes((c, q)) if self._converting((c, p), (c, q)) else 0.0
+            received.append(found)
+        return made, received
 
     def _converted(self, shard: Shard, held: float) -> Iterator[tuple[int, float]]:
         for q in np.flatnonzero(np.isfinite(self.problem.conversions[shard[0]][shard[1]])).tolist():
@@ -91,3 +106,8 @@ class _Held:
             return 0.0
         result = 0 if self.reduces else self._bytes(made)
         return result + sum(self._bytes(need) for need in choice.needs)
+
+    def _product(self, made: Shard, choice: Choice) -> int:
+        """Bytes of a product's result; 0 of other ops, whose results need not be written."""
+        tag = choice.tag
+        return self._bytes(made) if isinstance(tag, Computed) and self._op(tag) in _PRODUCTS else 0
