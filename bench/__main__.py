@@ -122,12 +122,13 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("auto", "cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs", "latency",
-                 "laws", "layers", "memory", "overlap", "partition", "per_device", "planning", "run", "same", "scale",
-                 "upstream")
+    for name in ("auto", "auto_memory", "cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs",
+                 "latency", "laws", "layers", "memory", "overlap", "partition", "per_device", "planning", "run", "same",
+                 "scale", "upstream")
 }
 _ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "choices", "resumed": "resume",
                    "measured": "measured", "hosts": "hosts", "devices": "devices", "rate": "rate"},
+           "auto_memory": {"only": "only", "seed": "seed", "model": "model"},
           "cluster": {"only": "only", "seed": "seed", "variants": "variants", "model": "model", "hosts": "hosts",
                       "devices": "devices", "rate": "rate"},
           "clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
@@ -185,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", type=int, default=2, help="of auto, cluster: devices of a host")
     parser.add_argument("--rate", default="100mbit,1gbit", help="of auto, cluster: what links carry, as tc writes it")
     parser.add_argument(
-        "--model", default="", help="of auto, cluster, partition, per_device, run, upstream: by name or file"
+        "--model", default="", help="of auto, auto_memory, cluster, partition, per_device, run, upstream: by name or file"
     )
     parser.add_argument("--choices", type=int, default=100, help="of auto: how many shardings of a program to try")
     parser.add_argument("--measured", action="store_true", help="of auto: seconds on hosts, or in one process for one")
