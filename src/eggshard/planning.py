@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eggshard.costmodel.protocol import CostModel
     from eggshard.plan.proof import Proof
     from eggshard.planner.progress import Progress
-    from eggshard.planner.tradeoff import Front
+    from eggshard.planner.repricing.tradeoff import Front
 
 
 @overload
@@ -86,8 +86,7 @@ def optimize(
         from eggshard.planner.choosing.choice import chooser_of
         from eggshard.planner.request import requested
 
-        chooser = chooser_of(requested(program, **options), shardings, mesh, carry or {})
-        options["loaded"] = chooser.stated(chooser.within(memory_limit))
+        options["loaded"] = chooser_of(requested(program, **options), shardings, mesh, carry).stated(memory_limit)
     return optimized(program, memory_limit=memory_limit, progress=progress, **options)
 
 
@@ -150,7 +149,7 @@ def pareto(program: Any, points: int = 8, **options: Any) -> Front[Plan]:
     """
     begin(options.get("rewrites"))
     from eggshard.api import Plan
-    from eggshard.planner.tradeoff import Front, pareto
+    from eggshard.planner.repricing.tradeoff import Front, pareto
 
     return Front([Plan.of(plan) for plan in pareto(program, points, **options)])
 

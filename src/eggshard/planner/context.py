@@ -52,12 +52,6 @@ class Context:
         """The context of another program on the same mesh, under the same cost model and limits."""
         return Context(program, self.model, self.limits, self.exact, deadline=self.deadline)
 
-    def anew(self) -> Context:
-        """This context for another search, with as much time as the limits give."""
-        other = copy.copy(self)
-        other.deadline = Deadline(self.limits.seconds)
-        return other
-
     def priced_by(self, pricer: Pricer) -> Context:
         """This context under other prices."""
         other = copy.copy(self)

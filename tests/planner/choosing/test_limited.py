@@ -11,9 +11,9 @@ from tests.slowness import some
 import eggshard as es
 from eggshard.errors import FallbackWarning, LimitError
 from eggshard.memory.prediction import memory_of
-from eggshard.planner import tradeoff
 from eggshard.planner.choosing import choice as choosing
 from eggshard.planner.choosing.choice import Chooser
+from eggshard.planner.repricing import tradeoff
 from eggshard.planner.request import requested
 from eggshard.program.program import Program
 from eggshard.program.sharding import AUTO, Sharding
@@ -26,9 +26,7 @@ def chooser(program: Program, carried=None) -> Chooser:
 
 def within(program: Program, limit: int, carried=None):
     """The plan at the choice within a limit."""
-    search = chooser(program, carried)
-    found = search.within(limit)
-    return es.optimize(search.stated(found), cost_model="tpu-v5e", limits=LIMITS, memory_limit=limit)
+    return es.optimize(chooser(program, carried).stated(limit), cost_model="tpu-v5e", limits=LIMITS, memory_limit=limit)
 
 
 def everywhere(program: Program, carried=None) -> list[tuple[float, int]]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from eggshard.costmodel import CostModel
 from eggshard.errors import FallbackWarning, LimitError, MeshError, ShardingError
 from eggshard.limits import Deadline
+from eggshard.memory.search import MemoryPriced
 from eggshard.ops.widening import evaluation_bytes
 from eggshard.plan.record import PlanRecord
 from eggshard.planner.choosing.bounds import exchanges, in_rows, without_shared
@@ -127,8 +129,9 @@ class Chooser:
             whole = least.inputs + self._priced.least_held
             limited = LimitedSearch(int(limit), self._priced, self._choice, lambda choice: choice.held(
                 self.context.program), self._planned, self._time.deadline)
-            found, peak = limited.found(cheapest)
-            return found, least.not_found(limit, peak, whole)
+            limited.search(cheapest)
+            found = None if limited.best is None else replace(limited.best, cost=limited.cost)
+            return found, least.not_found(limit, limited.peak, whole)
 
         otherwise: tuple[Choice | None, str] = cheapest, ""
         found, reason = _or_warned(search, otherwise, NO_LESS)
@@ -167,7 +170,8 @@ class Chooser:
     @cached_property
     def _time(self) -> Context:
         """The context of the search for less memory, whose time begins with it."""
-        return self.context.anew()
+        known = self.context
+        return Context(known.program, known.model, known.limits, known.exact)
 
     def _choice(self, selection: Selection) -> Choice:
         """The choice that a selection is; the bound of any is its own."""
@@ -179,14 +183,15 @@ class Chooser:
         """The choice for the whole program of one for its short form."""
         return choice if self._short is None else _lengthened(choice, self._short, self.ends)
 
-    def stated(self, choice: Choice) -> Program:
-        """The program in which a choice is stated."""
-        return choice.stated(self.context.program)
+    def stated(self, memory_limit: float | None = None, cost_model: CostModel | None = None) -> Program:
+        """The program in which the choice within a limit is stated, or at the price of a model of bytes."""
+        price = cost_model.price if isinstance(cost_model, MemoryPriced) else None
+        return (self.within(memory_limit) if price is None else self.at(price)).stated(self.context.program)
 
     def _planned(self, choice: Choice, limit: int | None = None) -> PlanRecord:
         """The plan that is made at a choice, within a limit; LimitError where none is found."""
         limits = replace(self.request.limits, proof=0.0)
-        asked = replace(self.request, limits=limits, loaded=self.stated(choice))
+        asked = replace(self.request, limits=limits, loaded=choice.stated(self.context.program))
         return planned(asked, limit, Deadline(limits.seconds))
 
 
@@ -203,7 +208,7 @@ def _or_warned(search: Callable[[], T], otherwise: T, what: str) -> T:
         return otherwise
 
 
-def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, int]) -> Chooser:
+def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, int] | None) -> Chooser:
     """What chooses for a program whose open ends are stated by argument: shardings, mesh, carry as of
     `eggshard.optimize`.
 
@@ -230,7 +235,7 @@ def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, 
             sharding.validate(program.mesh, type_, f"input {i}")
         inputs.append(sharding)
     program = replace(program, input_shardings=tuple(inputs))
-    return Chooser(replace(request, loaded=program), {o: i for i, o in carry.items()})
+    return Chooser(replace(request, loaded=program), {o: i for i, o in (carry or {}).items()})
 
 
 def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int) -> list[Choice]:

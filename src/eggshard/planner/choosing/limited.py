@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,12 +26,10 @@ from eggshard.planner.choosing.ends import Ends
 from eggshard.planner.choosing.open_problem import OpenProblem
 from eggshard.planner.choosing.preference import held_of
 from eggshard.planner.repricing.memory_bound import Held
+from eggshard.program.placement import Placement
 from eggshard.program.program import Program
 from eggshard.program.types import TensorType
 from eggshard.selection.problem import IMPOSSIBLE, Problem, Selection
-
-if TYPE_CHECKING:
-    from eggshard.planner.choosing.choice import Choice
 
 #: The most selections that branching makes, and plans that are made at them (`python -m bench auto --limits`).
 _SELECTIONS, _PLANS = 40, 8
@@ -128,48 +126,56 @@ def _written(opened: OpenProblem) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return made, received
 
 
-class LimitedSearch:
+class Placed(Protocol):
+    """A choice: where inputs and outputs lie."""
+
+    @property
+    def inputs(self) -> tuple[Placement, ...]: ...
+    @property
+    def outputs(self) -> tuple[Placement, ...]: ...
+
+
+C = TypeVar("C", bound=Placed)
+
+
+class LimitedSearch(Generic[C]):
     """The search for the cheapest choice at which a plan stays within a limit, in bytes per device.
 
     choice: of a selection. held: what a device holds of inputs and outputs at a choice. planned: the plan at a choice,
-    within a limit if one is given (LimitError where none is found).
+    within a limit if one is given (LimitError where none is found). Found are the best choice, None if none fits, what
+    its plan costs, and the least peak of a plan.
     """
 
-    def __init__(self, limit: int, problem: PricedProblem, choice: Callable[[Selection], Choice],
-                 held: Callable[[Choice], int], planned: Callable[[Choice, int | None], PlanRecord],
-                 deadline: Deadline):
+    def __init__(self, limit: int, problem: PricedProblem, choice: Callable[[Selection], C],
+                 held: Callable[[C], int], planned: Callable[[C, int | None], PlanRecord], deadline: Deadline):
         self.limit, self.problem, self.choice, self.held = limit, problem, choice, held
         self.planned, self.deadline = planned, deadline
-        self.plans: dict[Any, tuple[Choice, PlanRecord]] = {}
-        self.best: tuple[float, Choice | None] = math.inf, None
-        self.peak = math.inf
+        self.plans: dict[object, tuple[C, PlanRecord]] = {}
+        self.best: C | None = None
+        self.cost = self.peak = math.inf
 
-    def found(self, cheapest: Choice) -> tuple[Choice | None, float]:
-        """The cheapest choice found within the limit, None if there is none; and the least peak of a plan.
-
-        cheapest: the choice without a limit.
-        """
+    def search(self, cheapest: C) -> None:
+        """Search, from the choice that is cheapest without a limit on."""
         first = self.planned(cheapest, None)
         if self._fits(cheapest, first):
-            return self.best[1], self.peak
+            return
         self._fits(cheapest, self._in_strips(cheapest, first))
-        if self.best[0] > (1 + NEAR) * first.cost.total:
+        if self.cost > (1 + NEAR) * first.cost.total:
             for price in dict.fromkeys((self._at_prices(first), 0.0)):
                 self._branch(price)
             self._strip()
-        if self.best[1] is None:
+        if self.best is None:
             self._within()
-        return self.best[1], self.peak
 
-    def _fits(self, choice: Choice, plan: PlanRecord) -> bool:
+    def _fits(self, choice: C, plan: PlanRecord) -> bool:
         """Whether a plan at a choice is within the limit; notes the cheapest."""
         peak, cost = memory_of(plan).peak, plan.cost.total
         self.peak = min(self.peak, peak)
-        if peak <= self.limit and cost < self.best[0]:
-            self.best = cost, replace(choice, cost=cost)
+        if peak <= self.limit and cost < self.cost:
+            self.best, self.cost = choice, cost
         return peak <= self.limit
 
-    def _tried(self, choice: Choice) -> bool:
+    def _tried(self, choice: C) -> bool:
         """Whether the plan at a choice is within the limit; where the ends alone are not, none is made."""
         ends = choice.inputs, choice.outputs
         if self.held(choice) > self.limit:
@@ -199,27 +205,27 @@ class LimitedSearch:
         plans = len(self.plans) + _PLANS
         for selection in self.problem.branched(price, lambda found: self.held(self.choice(found)) <= self.limit):
             late = len(self.plans) >= plans or self.deadline.passed
-            if late or selection.cost >= self.best[0] + price * self.limit:  # a Lagrangian bound
+            if late or selection.cost >= self.cost + price * self.limit:  # a Lagrangian bound
                 break
-            if self.problem.cost(selection) < self.best[0]:
+            if self.problem.cost(selection) < self.cost:
                 self._tried(self.choice(selection))
 
-    def _in_strips(self, choice: Choice, plan: PlanRecord) -> PlanRecord:
+    def _in_strips(self, choice: C, plan: PlanRecord) -> PlanRecord:
         return plan if self.held(choice) > self.limit else in_strips_within(self.limit, plan, self.deadline)
 
     def _strip(self) -> None:
         """Try the cheapest plans that are not within the limit in strips."""
         plans = sorted(self.plans.values(), key=lambda made: made[1].cost.total)
         for choice, plan in [made for made in plans if memory_of(made[1]).peak > self.limit][:_STRIPPED]:
-            if plan.cost.total < self.best[0] and not self.deadline.passed:
+            if plan.cost.total < self.cost and not self.deadline.passed:
                 self._fits(choice, self._in_strips(choice, plan))
 
     def _within(self) -> None:
         """Plan within the limit at the choice whose plan takes least."""
-        choice, _ = min(self.plans.values(), key=lambda made: memory_of(made[1]).peak, default=(None, None))
-        if choice is not None and not self.deadline.passed:
+        made = min(self.plans.values(), key=lambda made: memory_of(made[1]).peak, default=None)
+        if made is not None and not self.deadline.passed:
             with suppress(LimitError):
-                self._fits(choice, self.planned(choice, self.limit))
+                self._fits(made[0], self.planned(made[0], self.limit))
 
 
 class Least(NamedTuple):

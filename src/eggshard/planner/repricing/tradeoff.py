@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from eggshard.costmodel import CostModel
 from eggshard.errors import LimitError
 from eggshard.limits import Deadline
 from eggshard.memory.prediction import memory_of
-from eggshard.memory.search import MemoryPriced, at_price, front, prices
+from eggshard.memory.search import at_price, front, prices
 from eggshard.plan.record import PlanRecord
 from eggshard.planner.choosing.choice import chooser_of
 from eggshard.planner.entry import optimize
@@ -19,6 +18,8 @@ from eggshard.tables import Shown
 P = TypeVar("P", bound=PlanRecord)
 #: Limits that plans are searched under, too, as parts of the cheapest plan's memory: only so are steps put in strips.
 _LIMITS = (0.9, 0.75, 0.5)
+#: What says where a program's ends lie.
+_ENDS = ("shardings", "mesh", "carry")
 
 
 class Front(Shown, tuple[P, ...]):
@@ -40,21 +41,14 @@ def pareto(program: Any, points: int = 8, **options: Any) -> Front[PlanRecord]:
     """Return the plans found that no other one undercuts both in cost and in memory; see `eggshard.pareto`."""
     if not isinstance(points, int) or points < 1:
         raise LimitError(f"pareto: points={points!r}; give how many prices of memory to try, at least 1")
-    limit, limits = options.pop("memory_limit", None), requested(program, limits=options.pop("limits", None)).limits
-    shardings, mesh, carry = (options.pop(name, None) for name in ("shardings", "mesh", "carry"))
-    deadline = Deadline(limits.seconds)
-    asked_of = {name: value for name, value in options.items() if name != "progress"}
-    chooser = None if shardings is None else chooser_of(
-        requested(program, limits=limits, **asked_of), shardings, mesh, carry or {})
+    limit, ends = options.pop("memory_limit", None), {name: options.pop(name, None) for name in _ENDS}
+    request = requested(program, **{name: options[name] for name in options if name != "progress"})
+    limits, deadline = request.limits, Deadline(request.limits.seconds)
+    chooser = None if ends["shardings"] is None else chooser_of(request, **ends)
 
-    def planned(memory_limit: int | None = None, cost_model: CostModel | None = None) -> PlanRecord:
-        asked = {**options, "limits": replace(limits, seconds=deadline.left), "memory_limit": memory_limit}
-        if cost_model is not None:
-            asked["cost_model"] = cost_model
-        if chooser is not None:
-            asked["loaded"] = chooser.stated(chooser.at(cost_model.price) if isinstance(cost_model, MemoryPriced)
-                                             else chooser.within(memory_limit))
-        return optimize(program, **asked)
+    def planned(**more: Any) -> PlanRecord:
+        stated = {} if chooser is None else {"loaded": chooser.stated(**more)}
+        return optimize(program, **{**options, "limits": replace(limits, seconds=deadline.left), **stated, **more})
 
     cheapest = planned()
     found = [cheapest, cheapest.baseline]
