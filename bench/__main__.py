@@ -186,7 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", type=int, default=2, help="of auto, cluster: devices of a host")
     parser.add_argument("--rate", default="100mbit,1gbit", help="of auto, cluster: what links carry, as tc writes it")
     parser.add_argument(
-        "--model", default="", help="of auto, auto_memory, cluster, partition, per_device, run, upstream: by name or file"
+        "--model", default="",
+        help="of auto, auto_memory, cluster, partition, per_device, run, upstream: by name or file",
     )
     parser.add_argument("--choices", type=int, default=100, help="of auto: how many shardings of a program to try")
     parser.add_argument("--measured", action="store_true", help="of auto: seconds on hosts, or in one process for one")
