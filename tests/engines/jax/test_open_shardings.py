@@ -66,6 +66,17 @@ def test_some_leaves_and_entries_are_stated():
     assert specs(fixed.in_shardings) == [P("x")]
 
 
+def test_trees_may_have_places_without_leaves():
+    def added(tree, x):
+        return {**tree, "w": tree["w"] + x}, x
+
+    given = {"w": X, "activation": None}
+    found = es.auto(added, given, X, in_shardings=(es.AUTO, None), **OPTIONS)
+    assert found.in_shardings[0]["activation"] is None and specs(found.in_shardings[1]) == [P()]
+    stated = es.auto(added, given, X, in_shardings=({"w": P("x"), "activation": None}, es.AUTO), **OPTIONS)
+    assert stated.in_shardings[0]["w"].spec == P("x")
+
+
 def test_what_is_fed_back_may_be_told():
     def newton(a, x):
         return x - 0.1 * (a @ x)

@@ -143,7 +143,11 @@ def _read(text: str) -> Choice:
 
 
 def _is_leaf(spec: Any) -> bool:
-    return spec is None or isinstance(spec, PartitionSpec)
+    return spec is None or _is_spec(spec)
+
+
+def _is_spec(spec: Any) -> bool:
+    return isinstance(spec, PartitionSpec)
 
 
 def _is_open(spec: Any) -> bool:
@@ -154,10 +158,14 @@ def _is_open(spec: Any) -> bool:
 def _leaves(prefix: Any, tree: Any, name: str) -> list[Any]:
     """Per leaf of a tree what a prefix of it says; ShardingError for a tree of another structure."""
     whole = jax.tree.unflatten(tree, range(tree.num_leaves))
+    # None is a spec in the prefix, but in the tree a place without leaves.
+    unsaid = object()
+    prefix = jax.tree.map(lambda spec: unsaid if spec is None else spec, prefix, is_leaf=_is_leaf)
     try:
-        return list(jax.tree.leaves(jax.tree.broadcast(prefix, whole, is_leaf=_is_leaf), is_leaf=_is_leaf))
+        specs = jax.tree.leaves(jax.tree.broadcast(prefix, whole, is_leaf=_is_spec), is_leaf=_is_spec)
     except ValueError as error:
         raise ShardingError(f"{name} is no prefix of what it is for: {error}") from None
+    return [None if spec is unsaid else spec for spec in specs]
 
 
 def _open(spec: Any, leaf: Leaf, stated: Sharding | None, mesh: Mesh) -> Sharding | None:
