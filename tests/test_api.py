@@ -55,14 +55,14 @@ def test_import_is_light_and_the_names_are_few() -> None:
     names = {n for n in dir(es) if not n.startswith("__")}
     functions = {"optimize", "plan_reshard", "pareto", "equivalent", "explain_propagation", "jit", "load", "partition",
                  "auto"}
-    rooms = {"costmodel", "errors", "rewrites", "shardy", "triton"}
+    rooms = {"costmodel", "errors", "rewrites", "shardy", "tactics", "triton"}
     classes = {"Plan", "Program", "ProgramBuilder", "Mesh", "Sharding", "Guard", "Limits", "AUTO"}
-    assert names == functions | rooms | classes | {"EggshardError", "EggshardWarning", "config"} and len(names) <= 25
+    assert names == functions | rooms | classes | {"EggshardError", "EggshardWarning", "config"} and len(names) <= 26
     assert all(getattr(es, n) is not None for n in names)
 
 
 def test_nothing_leaks_from_the_public_rooms() -> None:
-    for room in (es.shardy, es.triton, es.costmodel, es.errors):
+    for room in (es.shardy, es.tactics, es.triton, es.costmodel, es.errors):
         names = {n for n in dir(room) if not n.startswith("_")}
         assert not names & {"Any", "Callable", "Mapping", "Sequence", "TYPE_CHECKING", "annotations"}, room.__name__
     assert {"run", "pipeline", "transform", "close_shardings"} <= set(dir(es.shardy))
@@ -242,5 +242,5 @@ def test_es_jit_of_what_is_no_function() -> None:
 
 def test_no_module_hides_what_is_public_under_its_name() -> None:
     """Whatever is imported first: a submodule becomes an attribute of its package."""
-    names = sorted(set(dir(es)) - {"costmodel", "errors", "rewrites", "shardy", "triton"})
+    names = sorted(set(dir(es)) - {"costmodel", "errors", "rewrites", "shardy", "tactics", "triton"})
     assert [name for name in names if importlib.util.find_spec(f"eggshard.{name}")] == []

@@ -15,7 +15,7 @@ import eggshard as es
 
 FILE = Path(__file__).parents[1] / "docs" / "reference" / "public-api.txt"
 #: Modules whose names are public, too.
-MODULES = ("costmodel", "errors", "rewrites", "shardy", "triton")
+MODULES = ("costmodel", "errors", "rewrites", "shardy", "tactics", "triton")
 
 
 def listing() -> str:

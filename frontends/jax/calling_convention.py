@@ -201,13 +201,27 @@ class JaxCallingConvention:
 
     def argument_name(self, i: int) -> str:
         """Where argument i stands in the caller's arguments, e.g. ``args[0]['w']``."""
-        paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(self.in_tree, range(len(self.arguments))))[0]
-        path = paths[i][0]
-        return f"{('args', 'kwargs')[path[0].idx]}{jax.tree_util.keystr(path[1:])}"
+        return self.argument_names[i]
+
+    @property
+    def argument_names(self) -> list[str]:
+        """Where each argument stands in the caller's arguments."""
+        return [f"{('args', 'kwargs')[path[0].idx]}{jax.tree_util.keystr(path[1:])}"
+                for path in _paths(self.in_tree, len(self.arguments))]
+
+    @property
+    def result_names(self) -> list[str]:
+        """Where each result stands in what the function returns, e.g. ``result[0]['w']``."""
+        return [f"result{jax.tree_util.keystr(path)}" for path in _paths(self.out_tree, len(self.results))]
 
 
 def _named_sharding(sharding: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) else None
+
+
+def _paths(tree: Any, count: int) -> list[Any]:
+    """The paths of a tree's leaves."""
+    return [path for path, _ in jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(tree, range(count)))[0]]
 
 
 def _shown(tree: Any) -> str:

@@ -17,7 +17,7 @@ from eggshard.settings import config as config
 from eggshard.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from eggshard import costmodel as costmodel, shardy as shardy, triton as triton
+    from eggshard import costmodel as costmodel, shardy as shardy, tactics as tactics, triton as triton
     from eggshard.api import Plan as Plan
     from eggshard.autosharding import auto as auto
     from eggshard.frontends import load as load
@@ -55,6 +55,7 @@ _LAZY = {
     "costmodel": "",
     "rewrites": "",
     "shardy": "",
+    "tactics": "",
     "triton": "",
 }
 

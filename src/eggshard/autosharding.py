@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -12,16 +12,26 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from eggshard.api import Plan
+from eggshard.costmodel.units import Unit
+from eggshard.engines.jax.open_shardings import leaves_of
+from eggshard.engines.jax.specs import trimmed
+from eggshard.errors import ShardingError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention, Leaf
 from eggshard.jitting import jit
 from eggshard.program.sharding import AUTO
 from eggshard.tables import Shown, render, size
+from eggshard.tactics import Restriction, Tactic
+from eggshard.tactics.logical import LogicalAxes, Rule
+
+#: What fixes leaves whose shardings are given.
+STATED = "stated"
 
 
 class Placed(NamedTuple):
     """One leaf of the arguments or results: its name, type and spec, and the bytes of it that a device holds.
 
-    carried: of a result, the name of the argument that it becomes in the next call.
+    carried: of a result, the name of the argument that it becomes in the next call. fixed: what fixes where it lies, or
+    leaves fewer places to it: ``stated``, or tactics by their names.
     """
 
     name: str
@@ -29,6 +39,86 @@ class Placed(NamedTuple):
     spec: str
     held: int
     carried: str = ""
+    fixed: tuple[str, ...] = ()
+
+
+class Elsewhere(NamedTuple):
+    """A leaf's spec, another one, and what the plan costs more with that (`Plan.unit`), or less where it is negative.
+
+    other: "" where the leaf can lie nowhere else. whole: what the plan costs with the leaf as it is.
+    """
+
+    name: str
+    spec: str
+    other: str
+    more: float
+    whole: float
+
+    @property
+    def part(self) -> str:
+        """How much more that is, in percent."""
+        return f"{100 * self.more / self.whole if self.whole else 0.0:+.2f} %"
+
+    def __str__(self) -> str:
+        if not self.other:
+            return f"{self.name} is {self.spec}, and can lie nowhere else evenly by whole axes"
+        return f"{self.name} is {self.spec}; elsewhere the cheapest found is {self.other}, with a cost of {self.part}"
+
+
+@dataclass(frozen=True, repr=False)
+class Kept(Shown):
+    """Per leaf that something fixes, where it lies if it alone is open, and what the plan then costs."""
+
+    rows: tuple[Elsewhere, ...]
+    unit: Unit
+
+    def __str__(self) -> str:
+        from rich.table import Table
+
+        if not self.rows:
+            return "nothing is fixed"
+        table = Table("leaf", "kept at", "if open", "cost if open", box=None, pad_edge=False)
+        for row in self.rows:
+            table.add_row(row.name, row.spec, row.other, f"{self.unit.text(row.whole + row.more)} ({row.part})")
+        return render(f"cost with all that is fixed: {self.unit.text(self.rows[0].whole)}", table)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What `auto` is asked; its fields are `auto`'s parameters."""
+
+    fun: Callable[..., Any]
+    args: tuple[Any, ...]
+    in_shardings: Any
+    out_shardings: Any
+    tactics: Sequence[Tactic]
+    options: Mapping[str, Any]
+
+    def answered(self) -> Shardings:
+        """The choice, and the plan at it."""
+        function = jit(self.fun, in_shardings=self.in_shardings, out_shardings=self.out_shardings,
+                       tactics=self.tactics, **self.options)
+        plan, chosen = function.plan(*self.args), function.chosen(*self.args)
+        convention = JaxCallingConvention.to_call(plan.program, plan.calling_convention)
+        names = convention.argument_names
+        back = {o: names[i] for o, i in chosen.carried.items()}
+        positional, _ = jax.tree.unflatten(convention.in_tree, chosen.arguments)
+        results = jax.tree.unflatten(convention.out_tree, chosen.results)
+
+        def fixed(name: str, spec: Any) -> tuple[str, ...]:
+            return (*([STATED] if spec is not AUTO else []), *chosen.narrowing.by.get(name, ()))
+
+        given = leaves_of(self.in_shardings, jax.tree.structure(positional), "in_shardings")
+        leaves = [_placed(*row[:3], "", fixed(row[0], row[3])) for row in zip(
+            names, convention.arguments, chosen.arguments, given, strict=True)]
+        given = leaves_of(AUTO if self.out_shardings is None else self.out_shardings, convention.out_tree, "")
+        leaves += [_placed(*row[:3], back.get(o, ""), fixed(row[0], row[3])) for o, row in enumerate(zip(
+            convention.result_names, convention.results, chosen.results, given, strict=True))]
+        bound, narrowing = chosen.choice.bound, chosen.narrowing
+        rules = [rule for tactic in narrowing.tactics if isinstance(tactic, LogicalAxes)
+                 for rule in tactic.rules(narrowing.at, plan.mesh)]
+        return Shardings(positional, results, tuple(leaves), plan, min(bound, plan.cost.total) if bound > 0 else None,
+                         chosen.choice.left_out, tuple(narrowing.notes), tuple(rules), question=self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,8 +127,9 @@ class Shardings(Shown):
 
     in_shardings, out_shardings: like the positional arguments and like the results, as `jax.jit` takes them. leaves:
     one by one. plan: of the function whose arguments and results lie so. bound: seconds that no plan undercuts, of
-    those that the rewrites derive, wherever its arguments and results lie evenly by whole axes in mesh order, but for
-    what is `left_out` of that, in words; None where none is known.
+    those that the rewrites derive, wherever its arguments and results lie evenly by whole axes in mesh order as far as
+    nothing fixes them, but for what is `left_out` of that, in words; None where none is known. notes: what tactics
+    could not fix. rules: of the tactic `logical_axes`, those that were given and found.
     """
 
     in_shardings: Any
@@ -47,6 +138,9 @@ class Shardings(Shown):
     plan: Plan
     bound: float | None
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    question: Question = field(kw_only=True, compare=False)
 
     @property
     def gap(self) -> float | None:
@@ -55,52 +149,97 @@ class Shardings(Shown):
         cost = self.plan.cost.total
         return None if self.bound is None else max(0.0, 1 - self.bound / cost) if cost > 0 else 0.0
 
+    def costs_of_keeping(self) -> Kept:
+        """What is kept at which cost: beside each leaf that something fixes the plan in which it alone is open.
+
+        This takes a choice, and a plan, per leaf. Where that finds nothing cheaper, the leaf stays.
+        """
+        found = [self._beside(row, self._opened(row)) for row in self.leaves if row.fixed]
+        rows = [row if row.more < 0 else row._replace(other=row.spec, more=0.0) for row in found]
+        return Kept(tuple(rows), self.plan.unit)
+
+    def why(self, name: str) -> Elsewhere:
+        """The cheapest choice found in which one leaf lies elsewhere, whatever fixes it.
+
+        name: as in `leaves`; ShardingError for another one. What is fed back, and equal layers, move together. This
+        takes a choice, and a plan.
+        """
+        row = next((row for row in self.leaves if row.name == name), None)
+        if row is None:
+            raise ShardingError(f"no leaf is called {name!r}; there are {', '.join(leaf.name for leaf in self.leaves)}")
+        at = dict(zip((leaf.name for leaf in self.leaves),
+                      jax.tree.leaves((self.in_shardings, self.out_shardings)), strict=True))[name].spec
+        moved = Tactic(f"elsewhere than {at}", lambda ends, _: [
+            Restriction(end, lambda dims: trimmed(dims) != at, "there") for end in ends
+            if end.name == (row.carried or name)])
+        question = self._opened(row)
+        found = self._beside(row, replace(question, tactics=(*question.tactics, moved)))
+        return found._replace(other="") if found.other == row.spec else found
+
+    def _opened(self, row: Placed) -> Question:
+        """The question in which nothing fixes a leaf, nor what is fed back as it or by it."""
+        alike = [(leaf.carried or leaf.name) == (row.carried or row.name) for leaf in self.leaves]
+        question, tree = self.question, jax.tree.structure((self.in_shardings, self.out_shardings))
+        results = AUTO if question.out_shardings is None else question.out_shardings
+        specs = leaves_of((question.in_shardings, results), tree, "shardings")
+        ins, outs = jax.tree.unflatten(tree, [
+            AUTO if opened else spec for opened, spec in zip(alike, specs, strict=True)])
+        names = [leaf.name for leaf, opened in zip(self.leaves, alike, strict=True) if opened]
+        return replace(question, in_shardings=ins, out_shardings=outs,
+                       tactics=[tactic.without(names) for tactic in question.tactics])
+
+    def _beside(self, row: Placed, question: Question) -> Elsewhere:
+        found, cost = question.answered(), self.plan.cost.total
+        spec = next(leaf.spec for leaf in found.leaves if leaf.name == row.name)
+        return Elsewhere(row.name, row.spec, spec, found.plan.cost.total - cost, cost)
+
     def __str__(self) -> str:
         from rich.table import Table
 
         total, unit = self.plan.cost.total, self.plan.unit
         head = [f"shardings of {self.plan.program.name} on {dict(self.plan.mesh.axes)}: {unit.text(total)}"]
+        any_fixed = any(row.fixed for row in self.leaves)
         if self.gap is not None:
             head.append(f"within {100 * self.gap:.2f} % of any other choice by whole axes"
+                        + (" that keeps what is fixed" if any_fixed else "")
                         + (f" (not counting {'; '.join(self.left_out)})" if self.left_out else ""))
         table = Table("leaf", "type", "sharding", "per device", "fed back as", box=None, pad_edge=False)
+        table.columns[0].overflow = table.columns[4].overflow = "fold"  # names are what `why` is asked by
+        if any_fixed:
+            table.add_column("fixed by")
         for row in self.leaves:
-            table.add_row(row.name, row.type, row.spec, size(row.held), row.carried)
-        return render(*head, table)
+            cells = [row.name, row.type, row.spec, size(row.held), row.carried]
+            table.add_row(*cells, *(["\n".join(row.fixed)] if any_fixed else []))
+        return render(*head, table, *self.notes)
 
 
 def auto(
     fun: Callable[..., Any], *args: Any, in_shardings: Any = AUTO, out_shardings: Any = AUTO, mesh: Any = None,
-    carry: Mapping[int, int] | None = None, **options: Any,
+    carry: Mapping[int, int] | None = None, tactics: Sequence[Tactic] = (), **options: Any,
 ) -> Shardings:
     """Choose where the arguments and results of a function lie, and plan the function for that.
 
     args: of the function, arrays or `jax.ShapeDtypeStruct`; of a static argument its value. in_shardings,
     out_shardings: trees as of `jax.jit`, in which `eggshard.AUTO` stands for what is to be chosen, also as an entry of
-    a ``PartitionSpec``. mesh, carry: as of `jit`, which runs a function so: ``eggshard.jit(fun, in_shardings=AUTO,
-    out_shardings=AUTO, mesh=mesh)``. options: of `jit`.
+    a ``PartitionSpec``. mesh, carry, tactics: as of `jit`, which runs a function so: ``eggshard.jit(fun,
+    in_shardings=AUTO, out_shardings=AUTO, mesh=mesh)``. options: of `jit`.
 
     The choice is of even placements by whole axes, by the cost model, with memory where plans cost about the same. What
     is fed back (parameters, the state of an optimizer) lies where it is taken.
 
-    MeshError where no mesh is given, ShardingError for trees that do not fit; else as `optimize`.
+    MeshError where no mesh is given, ShardingError for trees and tactics that do not fit; else as `optimize`.
     """
-    function = jit(fun, in_shardings=in_shardings, out_shardings=out_shardings, mesh=mesh, carry=carry, **options)
-    plan, chosen = function.plan(*args), function.chosen(*args)
-    convention = JaxCallingConvention.to_call(plan.program, plan.calling_convention)
-    back = {o: convention.argument_name(i) for o, i in chosen.carried.items()}
-    paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(convention.out_tree, range(len(chosen.results))))[0]
-    leaves = [_placed(convention.argument_name(i), leaf, s) for i, (leaf, s) in enumerate(
-        zip(convention.arguments, chosen.arguments, strict=True))]
-    leaves += [_placed(f"result{jax.tree_util.keystr(path)}", leaf, s, back.get(o, "")) for o, ((path, _), leaf, s) in
-               enumerate(zip(paths, convention.results, chosen.results, strict=True))]
-    positional, _ = jax.tree.unflatten(convention.in_tree, chosen.arguments)
-    bound = chosen.choice.bound
-    return Shardings(positional, jax.tree.unflatten(convention.out_tree, chosen.results), tuple(leaves), plan,
-                     min(bound, plan.cost.total) if bound > 0 else None, chosen.choice.left_out)
+    types = jax.tree.map(lambda leaf: _type(leaf) if isinstance(leaf, jax.Array) else leaf, args)
+    options = {"mesh": mesh, "carry": carry, **options}
+    return Question(fun, types, in_shardings, out_shardings, tactics, options).answered()
 
 
-def _placed(name: str, leaf: Leaf, sharding: NamedSharding, carried: str = "") -> Placed:
+def _type(array: jax.Array) -> jax.ShapeDtypeStruct:
+    """The array's type, so that a question keeps no buffers."""
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, weak_type=array.aval.weak_type)
+
+
+def _placed(name: str, leaf: Leaf, sharding: NamedSharding, carried: str, fixed: tuple[str, ...]) -> Placed:
     item = 4 if leaf.key or leaf.dtype == jax.dtypes.float0 else np.dtype(leaf.dtype).itemsize
     held = math.prod(sharding.shard_shape(leaf.shape)) * item
-    return Placed(name, f"{leaf.dtype}{list(leaf.shape)}", str(sharding.spec), held, carried)
+    return Placed(name, f"{leaf.dtype}{list(leaf.shape)}", str(sharding.spec), held, carried, fixed)

@@ -10,6 +10,7 @@ from eggshard.engines.jax.open_shardings import OpenShardings
 from eggshard.errors import LimitError, ProgramError, ShardingError
 from eggshard.jit_function import JitFunction, P, R
 from eggshard.limits import Guard, Limits
+from eggshard.planner.choosing.narrowing import Tactic
 
 
 class JitOptions(TypedDict, total=False):
@@ -19,6 +20,7 @@ class JitOptions(TypedDict, total=False):
     out_shardings: Any
     mesh: Any
     carry: Mapping[int, int] | None
+    tactics: Tactic | Sequence[Tactic]
     static_argnums: int | Sequence[int] | None
     static_argnames: str | Sequence[str] | None
     donate_argnums: int | Sequence[int] | None
@@ -47,6 +49,7 @@ def jit(
     out_shardings: Any = None,
     mesh: Any = None,
     carry: Mapping[int, int] | None = None,
+    tactics: Tactic | Sequence[Tactic] = (),
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -82,6 +85,7 @@ def jit(
     that are fed back lie where the arguments do that they become. mesh: on which; by default that of a stated sharding,
     or the one in effect. carry: {position of an argument: position of the result that becomes it in the next call}; by
     default results that take a donated argument's buffer, and trees of several leaves that are like an argument's.
+    tactics: what is fixed of the choice, in order (`eggshard.tactics`).
 
     guard: compile plan and XLA's own program for every plan that is made, and where the plan is worse by more than a
     `Guard` allows (for True the default one: 2 % of the modelled time; 10 % of flops or peak memory, unless the
@@ -116,9 +120,10 @@ def jit(
     }
     opened = None
     if any(map(OpenShardings.any_open, (in_shardings, out_shardings))):
-        opened = OpenShardings(in_shardings, out_shardings, mesh, carry)
-    elif mesh is not None or carry is not None:
-        raise ShardingError("mesh and carry say how shardings are chosen: give in_shardings=eggshard.AUTO, too")
+        opened = OpenShardings(in_shardings, out_shardings, mesh, carry, _checked(tactics))
+    elif mesh is not None or carry is not None or tactics:
+        raise ShardingError(
+            "mesh, carry and tactics say how shardings are chosen: give in_shardings=eggshard.AUTO, too")
     shardings = {k: v for k, v in (("in_shardings", in_shardings), ("out_shardings", out_shardings)) if v is not None}
 
     def wrap(function: Callable[P, R]) -> JitFunction[P, R]:
@@ -126,3 +131,12 @@ def jit(
         return JitFunction(function, common, stated, options, guard, cache_size, opened=opened)
 
     return wrap if fun is None else wrap(fun)
+
+
+def _checked(tactics: Tactic | Sequence[Tactic]) -> Sequence[Tactic]:
+    """The tactics; ShardingError for what is none."""
+    given = [tactics] if isinstance(tactics, Tactic) else list(tactics)
+    for tactic in given:
+        if not isinstance(tactic, Tactic):
+            raise ShardingError(f"{tactic!r} is no tactic; give a list of those of eggshard.tactics")
+    return given

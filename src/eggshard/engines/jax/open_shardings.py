@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from eggshard.frontends import load
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention, Leaf
 from eggshard.plan.json_values import decode, encode
 from eggshard.planner.choosing.choice import Choice, Chooser
+from eggshard.planner.choosing.narrowing import End, Narrowing, Tactic
 from eggshard.planner.request import collector_paused, requested
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
@@ -30,13 +32,14 @@ from eggshard.program.sharding import AUTO, Sharding
 class Chosen:
     """Where a function's arguments and results are to lie: one sharding per leaf, in the order of its convention.
 
-    carried: per result that is fed back the argument that it becomes.
+    carried: per result that is fed back the argument that it becomes. narrowing: what tactics did.
     """
 
     arguments: tuple[NamedSharding, ...]
     results: tuple[NamedSharding, ...]
     carried: Mapping[int, int]
     choice: Choice
+    narrowing: Narrowing
 
     def arranged(self, leaves: Sequence[Any]) -> list[Any]:
         """The arguments, types of arrays or arrays, where they are to lie."""
@@ -46,12 +49,14 @@ class Chosen:
 class OpenShardings:
     """The ``in_shardings`` and ``out_shardings`` of a function, some of which are to be chosen.
 
-    carry: {position of an argument: position of the result that becomes it in the next call}.
+    carry: {position of an argument: position of the result that becomes it in the next call}. tactics: what narrows the
+    choice, in order.
     """
 
-    def __init__(self, in_shardings: Any, out_shardings: Any, mesh: Any, carry: Mapping[int, int] | None):
+    def __init__(self, in_shardings: Any, out_shardings: Any, mesh: Any, carry: Mapping[int, int] | None,
+                 tactics: Sequence[Tactic] = ()):
         self.given = in_shardings, out_shardings
-        self.mesh, self.carry = mesh, carry
+        self.mesh, self.carry, self.tactics = mesh, carry, tactics
 
     @staticmethod
     def any_open(shardings: Any) -> bool:
@@ -93,25 +98,30 @@ class OpenShardings:
         first, kept = len(convention.constants), {i: n for n, i in enumerate(convention.kept)}
         model = options.get("cost_model") or at_hand(list(devices.devices.flat))
         asked = {k: options[k] for k in ("rewrites", "limits", "effort", "exact") if k in options}
+        request, ends = requested(program, model, **asked), _ends(convention, program, carried)
+        back = {o: first + kept[i] for o, i in carried.items() if i in kept}
+        tactics: Sequence[Tactic] | None = self.tactics
 
-        def made() -> Choice:
+        def made(chooser: Chooser) -> Choice:
             with collector_paused():
-                chooser = Chooser(requested(program, model, **asked),
-                                  {o: first + kept[i] for o, i in carried.items() if i in kept})
                 return chooser.within(options.get("memory_limit"))
 
         asks = f"{program.input_shardings} {program.output_shardings} {carried} {lowered.as_text()}"
-        choice = made_once(devices.devices.flat, "choice", asks, made, _written, _read)
+        while tactics is not None:
+            narrowing = Narrowing(tactics, *ends)
+            chooser = Chooser(request, back, narrowing)
+            choice = made_once(devices.devices.flat, "choice", asks, partial(made, chooser), _written, _read)
+            tactics = narrowing.settled(choice.inputs, choice.outputs, mesh)
         results = tuple([_sharding(p, leaf, program.mesh, devices)
                          for p, leaf in zip(choice.outputs, convention.results, strict=True)])
-        back = {i: o for o, i in carried.items()}
+        becomes = {i: o for o, i in carried.items()}
         arguments = []
         for i, leaf in enumerate(convention.arguments):
             if i in kept:
                 arguments.append(_sharding(choice.inputs[first + kept[i]], leaf, program.mesh, devices))
             else:  # a function that does not use it may still give it back
-                arguments.append(results[back[i]] if i in back else NamedSharding(devices, PartitionSpec()))
-        return Chosen(tuple(arguments), results, carried, choice)
+                arguments.append(results[becomes[i]] if i in becomes else NamedSharding(devices, PartitionSpec()))
+        return Chosen(tuple(arguments), results, carried, choice, narrowing)
 
     def _program(self, program: Program, convention: JaxCallingConvention, mesh: Mesh) -> Program:
         """The program on the mesh, open where shardings are to be chosen."""
@@ -120,9 +130,9 @@ class OpenShardings:
         mesh = program.mesh if program.mesh.size > 1 else mesh
         ins, outs = self.given
         args_tree = convention.in_tree.children()[0]
-        arguments = [*_leaves(ins, args_tree, "in_shardings"),
+        arguments = [*leaves_of(ins, args_tree, "in_shardings"),
                      *[AUTO if ins is AUTO else None] * (len(convention.arguments) - args_tree.num_leaves)]
-        results = _leaves(AUTO if outs is None else outs, convention.out_tree, "out_shardings")
+        results = leaves_of(AUTO if outs is None else outs, convention.out_tree, "out_shardings")
         first = len(convention.constants)
         inputs = list(program.input_shardings)
         for n, i in enumerate(convention.kept):
@@ -142,6 +152,19 @@ def _read(text: str) -> Choice:
     return Choice(inputs, outputs, cost=cost, bound=bound, left_out=left_out)
 
 
+def _ends(
+    convention: JaxCallingConvention, program: Program, carried: Mapping[int, int]
+) -> tuple[list[End | None], list[End | None]]:
+    """The inputs and outputs of the program that tactics may speak of, but for random-number keys, which stay whole."""
+    names, back = convention.argument_names, {*carried.values()}
+    types = program.input_types[len(convention.constants):]
+    inputs = [None if convention.arguments[i].key else End(names[i], type_, i in back)
+              for i, type_ in zip(convention.kept, types, strict=True)]
+    rows = zip(convention.result_names, convention.results, program.output_types, strict=True)
+    outputs = [None if leaf.key or o in carried else End(name, type_) for o, (name, leaf, type_) in enumerate(rows)]
+    return [*[None] * len(convention.constants), *inputs], outputs
+
+
 def _is_leaf(spec: Any) -> bool:
     return spec is None or _is_spec(spec)
 
@@ -155,7 +178,7 @@ def _is_open(spec: Any) -> bool:
     return spec is AUTO or any(e is AUTO or e is PartitionSpec.UNCONSTRAINED for e in entries)
 
 
-def _leaves(prefix: Any, tree: Any, name: str) -> list[Any]:
+def leaves_of(prefix: Any, tree: Any, name: str) -> list[Any]:
     """Per leaf of a tree what a prefix of it says; ShardingError for a tree of another structure."""
     whole = jax.tree.unflatten(tree, range(tree.num_leaves))
     # None is a spec in the prefix, but in the tree a place without leaves.

@@ -17,6 +17,7 @@ from eggshard.plan.record import PlanRecord
 from eggshard.planner.choosing.bounds import exchanges, in_rows, without_shared
 from eggshard.planner.choosing.ends import Ends, groups_of
 from eggshard.planner.choosing.limited import Least, LimitedSearch, PricedProblem
+from eggshard.planner.choosing.narrowing import Narrowing
 from eggshard.planner.choosing.open_problem import Opener, OpenProblem
 from eggshard.planner.choosing.preference import most_preference, preference, with_preferences
 from eggshard.planner.choosing.seeds import seeds_of
@@ -83,27 +84,33 @@ class Choice:
 class Chooser:
     """Chooses where the open ends of a request's program lie (`Ends`).
 
-    carried: per output that is fed back the input that it becomes in the next call.
+    carried: per output that is fed back the input that it becomes in the next call. narrowing: leaves fewer placements
+    to choose from.
     """
 
-    def __init__(self, request: Request, carried: Mapping[int, int]):
+    def __init__(self, request: Request, carried: Mapping[int, int], narrowing: Narrowing | None = None):
         self.request = request
         self.task = read(request)
         self.context = self.task.plans.context
-        self.ends = Ends.of(self.context, carried)
+        ends = Ends.of(self.context, carried)
+        self.ends = ends if narrowing is None else narrowing.narrowed(ends, self.context.mesh)
 
     @cached_property
     def cheapest(self) -> Choice:
-        """The choice of the cheapest plan found. Where the search fails, warns (FallbackWarning), and replicates."""
+        """The choice of the cheapest plan found.
+
+        Where the search fails, warns (FallbackWarning), and takes the first placement that an end may have, which is
+        replication unless something else is asked for.
+        """
         def search() -> Choice:
             task, ends = self._form
             found = _choices(task, ends, *self._opened)
-            if self._short is not None or len(found) == 1:
+            if self._shortened is not None or len(found) == 1:
                 return self._whole(found[0])
             return min(found, key=lambda choice: self._planned(choice).cost.total)
 
         inputs, outputs = (tuple([options[0] for options in each]) for each in (self.ends.inputs, self.ends.outputs))
-        return _or_warned(search, Choice(inputs, outputs), "what is open is replicated")
+        return _or_warned(search, Choice(inputs, outputs), "what is open is replicated where that may be")
 
     def at(self, price: float) -> Choice:
         """The choice at a price in seconds per byte that ends hold, or that products and collectives write."""
@@ -140,19 +147,22 @@ class Chooser:
         return found
 
     @cached_property
-    def _short(self) -> Short | None:
+    def _shortened(self) -> tuple[Short, Ends] | None:
+        """The short form of a program of many equal layers, and its ends; None where these may not lie alike."""
         program = self.context.program
-        return shorten(program) if len(program.region.ops) > MANY_OPS else None
+        short = shorten(program) if len(program.region.ops) > MANY_OPS else None
+        ends = None if short is None else self.ends.shortened(short)
+        return None if short is None or ends is None else (short, ends)
 
     @cached_property
     def _form(self) -> tuple[Task, Ends]:
         """What is searched: the program's short form, or all of it."""
-        if self._short is None:
+        if self._shortened is None:
             return self.task, self.ends
-        inner = self.context.of(self._short.program)
+        short, ends = self._shortened
+        inner = self.context.of(short.program)
         plans = OpPlans(inner, Hints(inner), self.task.plans.bodies)
-        task = replace(self.task, plans=plans, region=self._short.program.region)
-        return task, self.ends.shortened(self._short)
+        return replace(self.task, plans=plans, region=short.program.region), ends
 
     @cached_property
     def _opened(self) -> tuple[Opener, OpenProblem, int]:
@@ -181,7 +191,7 @@ class Chooser:
 
     def _whole(self, choice: Choice) -> Choice:
         """The choice for the whole program of one for its short form."""
-        return choice if self._short is None else _lengthened(choice, self._short, self.ends)
+        return choice if self._shortened is None else _lengthened(choice, self._shortened[0], self.ends)
 
     def stated(self, memory_limit: float | None = None, cost_model: CostModel | None = None) -> Program:
         """The program in which the choice within a limit is stated, or at the price of a model of bytes."""

@@ -49,16 +49,25 @@ class Ends:
             outputs.append(found)
         return cls(tuple(inputs), tuple(outputs), dict(carried), tuple(range(len(inputs))))
 
-    def shortened(self, short: Short) -> Ends:
-        """The ends of a program's short form: those of equal parts are of one group."""
+    def shortened(self, short: Short) -> Ends | None:
+        """The ends of a program's short form: those of equal parts are of one group, and lie where all of them may.
+
+        None where they have no placement in common.
+        """
         region = short.whole.region
         kept, outputs = ([k for k, v in enumerate(values) if v in short.values]
                          for values in (region.inputs, region.outputs))
         number = {k: n for n, k in enumerate(kept)}
         groups = groups_of(short)
         carried = {n: number[self.carried[o]] for n, o in enumerate(outputs) if self.carried.get(o) in number}
-        return Ends(tuple(self.inputs[k] for k in kept), tuple(self.outputs[o] for o in outputs), carried,
-                    tuple(groups[k] for k in kept))
+        shared: dict[int, Sequence[Placement]] = {}
+        for group, options in zip(groups, self.inputs, strict=True):
+            shared[group] = [p for p in shared.get(group, options) if p in options]
+        if not all(shared.values()):
+            return None
+        inputs = tuple(shared[groups[k]] for k in kept)
+        return Ends(inputs, tuple(inputs[carried[n]] if n in carried else self.outputs[o]
+                                  for n, o in enumerate(outputs)), carried, tuple(groups[k] for k in kept))
 
 
 def groups_of(short: Short) -> list[int]:

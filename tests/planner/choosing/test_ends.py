@@ -1,0 +1,49 @@
+"""Open ends of programs of equal layers, some of which tactics narrow."""
+
+from dataclasses import replace
+
+import pytest
+from jax import numpy as jnp
+from tests.planner.choosing.test_choice import LIMITS, f32, program_of
+
+from eggshard.planner.choosing.choice import choose
+from eggshard.planner.choosing.ends import Ends
+from eggshard.planner.choosing.narrowing import End, Narrowing
+from eggshard.planner.layers.shortening import shorten
+from eggshard.planner.optimization import read
+from eggshard.planner.request import requested
+from eggshard.program.types import TensorType
+from eggshard.tactics import shard
+
+COUNT = 90
+
+
+def deep(x, *ws):
+    for w in ws:
+        x = jnp.tanh(x @ w) + jnp.exp(-x) * jnp.cos(x)
+    return x
+
+
+@pytest.fixture(scope="module")
+def program():
+    return program_of(deep, f32(256, 64), *[f32(64, 64)] * COUNT)
+
+
+def test_equal_layers_lie_where_all_of_them_may(program):
+    short = shorten(program)
+    whole = Ends.of(read(requested(program, "tpu-v5e")).plans.context, {})
+    inputs = list(whole.inputs)
+    inputs[40] = [p for p in inputs[40] if p.dims[1].axes]
+    found = replace(whole, inputs=tuple(inputs)).shortened(short)
+    assert found is not None
+    groups = [options for options in found.inputs if list(options) == inputs[40]]
+    assert len(groups) >= 2 and len(found.inputs) < COUNT
+    inputs[41] = [p for p in inputs[41] if not p.dims[1].axes]
+    assert replace(whole, inputs=tuple(inputs)).shortened(short) is None
+
+
+def test_a_tactic_for_one_of_equal_layers_moves_all(program):
+    ends = [End(f"args[{i}]", TensorType(tuple(t.shape), t.dtype)) for i, t in enumerate(program.input_types)]
+    narrowing = Narrowing([shard("x", 1, of="args[40]")], ends, [None])
+    found = choose(requested(program, "tpu-v5e", limits=LIMITS), {}, None, narrowing)
+    assert {p.dims[1].axes for p in found.inputs[3:-2]} == {("x",)} and narrowing.by.keys() == {"args[40]"}
