@@ -8,7 +8,7 @@ from tests.docs.pages import DOCS, run_page
 
 PAGES = sorted([*(DOCS / "tutorials").glob("*.md"), *(DOCS / "how-to").glob("*.md")])
 TUTORIALS = [path for path in PAGES if "```python" in path.read_text()]
-SLOW = {"cluster", "stencil"}
+SLOW = {"cluster", "one-to-many", "stencil"}
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, marks=pytest.mark.slow) if path.stem in SLOW else path

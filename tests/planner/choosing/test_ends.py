@@ -6,7 +6,7 @@ import pytest
 from jax import numpy as jnp
 from tests.planner.choosing.test_choice import LIMITS, f32, program_of
 
-from eggshard.planner.choosing.choice import choose
+from eggshard.planner.choosing.choice import Chooser
 from eggshard.planner.choosing.ends import Ends
 from eggshard.planner.choosing.narrowing import End, Narrowing
 from eggshard.planner.layers.shortening import shorten
@@ -45,5 +45,5 @@ def test_equal_layers_lie_where_all_of_them_may(program):
 def test_a_tactic_for_one_of_equal_layers_moves_all(program):
     ends = [End(f"args[{i}]", TensorType(tuple(t.shape), t.dtype)) for i, t in enumerate(program.input_types)]
     narrowing = Narrowing([shard("x", 1, of="args[40]")], ends, [None])
-    found = choose(requested(program, "tpu-v5e", limits=LIMITS), {}, None, narrowing)
+    found = Chooser(requested(program, "tpu-v5e", limits=LIMITS), {}, narrowing).cheapest
     assert {p.dims[1].axes for p in found.inputs[3:-2]} == {("x",)} and narrowing.by.keys() == {"args[40]"}
