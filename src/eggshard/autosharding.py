@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 
 from eggshard.api import Plan
 from eggshard.costmodel.units import Unit
+from eggshard.engines.jax.arguments import described
 from eggshard.engines.jax.open_shardings import leaves_of
 from eggshard.engines.jax.specs import trimmed
 from eggshard.errors import ShardingError
@@ -229,14 +230,10 @@ def auto(
 
     MeshError where no mesh is given, ShardingError for trees and tactics that do not fit; else as `optimize`.
     """
-    types = jax.tree.map(lambda leaf: _type(leaf) if isinstance(leaf, jax.Array) else leaf, args)
+    # A question keeps no buffers.
+    types = jax.tree.map(lambda leaf: described(leaf, None) if isinstance(leaf, jax.Array) else leaf, args)
     options = {"mesh": mesh, "carry": carry, **options}
     return Question(fun, types, in_shardings, out_shardings, tactics, options).answered()
-
-
-def _type(array: jax.Array) -> jax.ShapeDtypeStruct:
-    """The array's type, so that a question keeps no buffers."""
-    return jax.ShapeDtypeStruct(array.shape, array.dtype, weak_type=array.aval.weak_type)
 
 
 def _placed(name: str, leaf: Leaf, sharding: NamedSharding, carried: str, fixed: tuple[str, ...]) -> Placed:

@@ -62,7 +62,7 @@ class LogicalAxes(Tactic):
 def logical_axes(axes: Mapping[str, Sequence[str | None]] | Sequence[Any], rules: Iterable[Rule] = ()) -> Tactic:
     """Shard dimensions of one name alike: as a rule says, or else as the search finds.
 
-    axes: per argument a tree of names per dimension, in tuples or ``PartitionSpec``s, as ``nn.get_partition_spec`` of
+    axes: per argument, static ones left out, a tree of names per dimension, in tuples or ``PartitionSpec``s, as ``nn.get_partition_spec`` of
     flax gives them, with None for what has no names; or names by globs over leaves, ``{"*['w']": ("embed", "mlp")}``.
     None as a name says that a dimension is not sharded, and the name of a mesh axis that this axis shards it. rules:
     names with mesh axes, in flax's order: the first rule of a name holds whose axes no other dimension of the leaf has
