@@ -132,6 +132,9 @@ def test_what_is_fixed_has_a_cost():
     assert [row.name for row in kept.rows] == ["args[0]", "args[1]"] and all(row.more < 0 for row in kept.rows)
     free = es.auto(lambda x, w: x @ w, f32(2048, 512), f32(512, 2048), in_shardings=(es.AUTO, P()), **OPTIONS)
     assert found.plan.cost.total + kept.rows[0].more == pytest.approx(free.plan.cost.total)
+    product = {"in_shardings": (P("data"), es.AUTO), "out_shardings": P("data"), "carry": {0: 0}}
+    fed_back = es.auto(lambda x, w: x @ w, f32(512, 512), f32(512, 512), **product, **OPTIONS).costs_of_keeping()
+    assert [row.name for row in fed_back.rows] == ["args[0]"]
     assert "cost if open" in str(kept) and kept.rows[0].part in str(kept)
     assert str(free.costs_of_keeping()).count("args[1]") == 1
     assert str(es.auto(jnp.sin, f32(8, 8), **OPTIONS).costs_of_keeping()) == "nothing is fixed"

@@ -153,9 +153,11 @@ class Shardings(Shown):
     def costs_of_keeping(self) -> Kept:
         """What is kept at which cost: beside each leaf that something fixes the plan in which it alone is open.
 
-        This takes a choice, and a plan, per leaf. Where that finds nothing cheaper, the leaf stays.
+        This takes a choice, and a plan, per leaf; one for what is fed back. Where that finds nothing cheaper, the leaf
+        stays.
         """
-        found = [self._beside(row, self._opened(row)) for row in self.leaves if row.fixed]
+        fixed = {row.carried or row.name: row for row in reversed(self.leaves) if row.fixed}
+        found = [self._beside(row, self._opened(row)) for row in reversed(fixed.values())]
         rows = [row if row.more < 0 else row._replace(other=row.spec, more=0.0) for row in found]
         return Kept(tuple(rows), self.plan.unit)
 

@@ -62,11 +62,12 @@ class LogicalAxes(Tactic):
 def logical_axes(axes: Mapping[str, Sequence[str | None]] | Sequence[Any], rules: Iterable[Rule] = ()) -> Tactic:
     """Shard dimensions of one name alike: as a rule says, or else as the search finds.
 
-    axes: per argument, static ones left out, a tree of names per dimension, in tuples or ``PartitionSpec``s, as ``nn.get_partition_spec`` of
-    flax gives them, with None for what has no names; or names by globs over leaves, ``{"*['w']": ("embed", "mlp")}``.
-    None as a name says that a dimension is not sharded, and the name of a mesh axis that this axis shards it. rules:
-    names with mesh axes, in flax's order: the first rule of a name holds whose axes no other dimension of the leaf has
-    taken; where all are taken, the dimension is not sharded. `Shardings.rules` are those that were given and found.
+    axes: per argument, static ones left out, a tree of names per dimension, in tuples or ``PartitionSpec``s, as
+    ``nn.get_partition_spec`` of flax gives them, with None for what has no names; or names by globs over leaves,
+    ``{"*['w']": ("embed", "mlp")}``. None as a name says that a dimension is not sharded, and the name of a mesh axis
+    that this axis shards it. rules: names with mesh axes, in flax's order: the first rule of a name holds whose axes no
+    other dimension of the leaf has taken; where all are taken, the dimension is not sharded. `Shardings.rules` are
+    those that were given and found.
 
     Where the search has dimensions of a name lie differently, it is asked again with the name as most bytes lie.
 
