@@ -115,6 +115,25 @@ def test_experts_and_fields():
     assert {*specs(tiles.in_shardings).values(), *specs(tiles.out_shardings).values()} == {P("data", "model")}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tactics, weights, rows", [
+    ([T.data_parallel("data"), T.zero(0, "data"), T.megatron("model")], (P(None, "model"), P("model")), P("data")),
+    ([T.data_parallel("data"), T.zero(3, "data"), T.megatron("model")], (P("data", "model"), P("model", "data")),
+     P("data")),
+])
+def test_choices_by_tactics_are_no_dearer_than_by_hand(tactics, weights, rows):
+    def step(first, second, x, y):
+        gradient = jax.grad(lambda w: jnp.mean((jax.nn.relu(x @ w[0]) @ w[1] - y) ** 2))((first, second))
+        return first - 0.1 * gradient[0], second - 0.1 * gradient[1]
+
+    arguments = f32(512, 2048), f32(2048, 512), f32(1024, 512), f32(1024, 512)
+    found = es.auto(step, *arguments, tactics=tactics, carry={0: 0, 1: 1}, **OPTIONS)
+    first, second, rows = (NamedSharding(MESH, spec) for spec in (*weights, rows))
+    stated = {"in_shardings": (first, second, rows, rows), "out_shardings": (first, second)}
+    by_hand = es.jit(step, **stated, **{k: v for k, v in OPTIONS.items() if k != "mesh"}).plan(*arguments)
+    assert found.plan.cost.total <= 1.01 * by_hand.cost.total
+
+
 def test_what_cannot_be_divided_is_noted():
     found = es.auto(lambda w, x: x @ w, f32(7, 5), f32(64, 7), tactics=[T.shard("model", of="args*")], **OPTIONS)
     assert found.notes == ("tactic shard('model', of='args*') left args[0] (tensor<7x5xf32>) as before: none of the "
