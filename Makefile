@@ -43,7 +43,7 @@ test-all: $(INSTALLED) ## Run lint and every test, and those that meet JAX under
 # The version of JAX before the newest that works; `python -m bench installs` makes a first plan under others.
 JAX ?= 0.9.2
 # The tests that meet JAX's interfaces.
-JAX_TESTS := tests/test_jit.py tests/test_jit_as_jax.py tests/test_api.py tests/frontends tests/engines/jax tests/emit tests/hlo
+JAX_TESTS := tests/test_jit.py tests/test_jit_as_jax.py tests/test_autosharding.py tests/test_api.py tests/frontends tests/engines/jax tests/emit tests/hlo
 
 test-jax: ## Run the tests that meet JAX under another version, e.g. JAX=0.8.0.
 	@$(MAKE) --no-print-directory setup VENV=.venv-jax-$(JAX)
