@@ -9,6 +9,7 @@ from eggshard.errors import LimitError
 from eggshard.limits import EFFORTS
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy
+from eggshard.planner.choosing.bounds import in_rows
 from eggshard.planner.choosing.ends import Ends
 from eggshard.planner.choosing.open_problem import Opener
 from eggshard.planner.choosing.seeds import seed_of
@@ -16,7 +17,6 @@ from eggshard.planner.context import Context
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import extracted
 from eggshard.planner.progress import timed
-from eggshard.planner.rows import looks_at_neighbours
 from eggshard.planner.state import Saturated
 from eggshard.spmd.boundaries import even_placements
 
@@ -28,8 +28,9 @@ def with_interfaces(state: Saturated) -> Saturated:
     """Have each loop and branch of a program take and give its values as in the cheapest plan found of the problem in
     which all bodies stand (`OpenProblem`), which begins with propagation's.
 
-    Propagation's placements stay beside these where the problem does not tell what they cost: where iterations that
-    look at neighbours may run in rows, and where values do not lie evenly by whole axes.
+    Propagation's placements stay beside these where the problem does not tell what they cost: on machines that compute
+    while they communicate, where iterations that look at neighbours may run in rows, and where values do not lie evenly
+    by whole axes.
     """
     plans, context = state.plans, state.plans.context
     nodes = (node for eclass in state.graph.classes for node in eclass.nodes)
@@ -55,7 +56,7 @@ def with_interfaces(state: Saturated) -> Saturated:
 def _is_told(context: Context, node: ENode, interface: Strategy) -> bool:
     """Whether the problem tells what a loop or branch costs at an interface."""
     region = node.regions[-1]
-    if node.op == "while" and looks_at_neighbours(region):
+    if context.pricer.overlap or in_rows(node):
         return False
     types = (region.types[v] for v in region.outputs)
     return all(p in even_placements(context.free, t) for p, t in zip(interface.results, types, strict=True))
