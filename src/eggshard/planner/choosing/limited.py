@@ -151,38 +151,42 @@ class LimitedSearch(Generic[C]):
         self.limit, self.problem, self.choice, self.held = limit, problem, choice, held
         self.planned, self.deadline = planned, deadline
         self.plans: dict[object, tuple[C, PlanRecord]] = {}
+        self.stripped: set[object] = set()
         self.best: C | None = None
         self.cost = self.peak = math.inf
 
     def search(self, cheapest: C) -> None:
         """Search, from the choice that is cheapest without a limit on."""
-        first = self.planned(cheapest, None)
-        if self._fits(cheapest, first):
+        if self._tried(cheapest):
             return
-        self._fits(cheapest, self._in_strips(cheapest, first))
+        first = self._plan(cheapest)
+        self._strip(first.cost.total)
         if self.cost > (1 + NEAR) * first.cost.total:
-            for price in dict.fromkeys((self._at_prices(first), 0.0)):
+            low = self._at_prices(first)
+            self._strip(self.cost)
+            for price in dict.fromkeys((low, 0.0)):
                 self._branch(price)
-            self._strip()
+            self._strip(self.cost)
         if self.best is None:
             self._within()
 
-    def _fits(self, choice: C, plan: PlanRecord) -> bool:
-        """Whether a plan at a choice is within the limit; notes the cheapest."""
+    def _plan(self, choice: C) -> PlanRecord:
+        """The plan at a choice."""
+        ends = choice.inputs, choice.outputs
+        if ends not in self.plans:
+            self.plans[ends] = choice, self.planned(choice, None)
+            self._note(*self.plans[ends])
+        return self.plans[ends][1]
+
+    def _note(self, choice: C, plan: PlanRecord) -> None:
         peak, cost = memory_of(plan).peak, plan.cost.total
         self.peak = min(self.peak, peak)
         if peak <= self.limit and cost < self.cost:
             self.best, self.cost = choice, cost
-        return peak <= self.limit
 
     def _tried(self, choice: C) -> bool:
         """Whether the plan at a choice is within the limit; where the ends alone are not, none is made."""
-        ends = choice.inputs, choice.outputs
-        if self.held(choice) > self.limit:
-            return False
-        if ends not in self.plans:
-            self.plans[ends] = choice, self.planned(choice, None)
-        return self._fits(*self.plans[ends])
+        return self.held(choice) <= self.limit and memory_of(self._plan(choice)).peak <= self.limit
 
     def _at_prices(self, first: PlanRecord) -> float:
         """Try the choices at rising prices, until one is within the limit, and at some between the last two; the
@@ -210,22 +214,25 @@ class LimitedSearch(Generic[C]):
             if self.problem.cost(selection) < self.cost:
                 self._tried(self.choice(selection))
 
-    def _in_strips(self, choice: C, plan: PlanRecord) -> PlanRecord:
-        return plan if self.held(choice) > self.limit else in_strips_within(self.limit, plan, self.deadline)
-
-    def _strip(self) -> None:
-        """Try the cheapest plans that are not within the limit in strips."""
-        plans = sorted(self.plans.values(), key=lambda made: made[1].cost.total)
-        for choice, plan in [made for made in plans if memory_of(made[1]).peak > self.limit][:_STRIPPED]:
-            if plan.cost.total < self.cost and not self.deadline.passed:
-                self._fits(choice, self._in_strips(choice, plan))
+    def _strip(self, most: float) -> None:
+        """Try plans that are not within the limit in strips: some of the cheapest, of up to ``most`` seconds."""
+        over = [made for made in self._over() if made[0] not in self.stripped]
+        for ends, choice, plan in sorted(over, key=lambda made: made[2].cost.total)[:_STRIPPED]:
+            if plan.cost.total <= most and not self.deadline.passed:
+                self.stripped.add(ends)
+                self._note(choice, in_strips_within(self.limit, plan, self.deadline))
 
     def _within(self) -> None:
         """Plan within the limit at the choice whose plan takes least."""
-        made = min(self.plans.values(), key=lambda made: memory_of(made[1]).peak, default=None)
+        made = min(self._over(), key=lambda made: memory_of(made[2]).peak, default=None)
         if made is not None and not self.deadline.passed:
             with suppress(LimitError):
-                self._fits(made[0], self.planned(made[0], self.limit))
+                self._note(made[1], self.planned(made[1], self.limit))
+
+    def _over(self) -> list[tuple[object, C, PlanRecord]]:
+        """Plans that are not within the limit for their temporaries."""
+        return [(ends, choice, plan) for ends, (choice, plan) in self.plans.items()
+                if memory_of(plan).peak > self.limit >= self.held(choice)]
 
 
 class Least(NamedTuple):
