@@ -123,8 +123,8 @@ _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
     for name in ("auto", "auto_memory", "cluster", "clusters", "costmodel", "exhaustive", "fuzz", "guard", "installs",
-                 "latency", "laws", "layers", "memory", "overlap", "partition", "per_device", "planning", "run", "same",
-                 "scale", "upstream")
+                 "latency", "laws", "layers", "memory", "meshes", "overlap", "partition", "per_device", "planning",
+                 "run", "same", "scale", "upstream")
 }
 _ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "choices", "resumed": "resume",
                    "measured": "measured", "hosts": "hosts", "devices": "devices", "rate": "rate"},
@@ -139,6 +139,7 @@ _ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "ch
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"},
+          "meshes": {"only": "only", "seed": "seed", "model": "model", "devices": "mesh_devices"},
           "partition": {"only": "only", "model": "model"},
           "planning": {"only": "only", "seed": "seed", "variants": "variants"},
           "lit": {"shardy": "shardy", "enzyme": "enzyme", "xla": "xla", "everything": "all"},
@@ -184,10 +185,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--machine", default="", help="of costmodel: the file of a machine calibrated here before")
     parser.add_argument("--hosts", type=int, default=4, help="of auto, cluster: hosts, each with a process")
     parser.add_argument("--devices", type=int, default=2, help="of auto, cluster: devices of a host")
+    parser.add_argument("--mesh-devices", type=int, default=64, help="of meshes: how many devices")
     parser.add_argument("--rate", default="100mbit,1gbit", help="of auto, cluster: what links carry, as tc writes it")
     parser.add_argument(
         "--model", default="",
-        help="of auto, auto_memory, cluster, partition, per_device, run, upstream: by name or file",
+        help="of auto, auto_memory, cluster, meshes, partition, per_device, run, upstream: by name or file",
     )
     parser.add_argument("--choices", type=int, default=100, help="of auto: how many shardings of a program to try")
     parser.add_argument("--measured", action="store_true", help="of auto: seconds on hosts, or in one process for one")

@@ -16,9 +16,10 @@ from eggshard.costmodel.units import Unit
 from eggshard.engines.jax.arguments import described
 from eggshard.engines.jax.open_shardings import leaves_of
 from eggshard.engines.jax.specs import trimmed
-from eggshard.errors import ShardingError
+from eggshard.errors import CostModelError, ShardingError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention, Leaf
 from eggshard.jitting import jit
+from eggshard.planner.choosing.meshes import Tried, shape
 from eggshard.program.sharding import AUTO
 from eggshard.tables import Shown, render, size
 from eggshard.tactics import Restriction, Tactic
@@ -26,6 +27,8 @@ from eggshard.tactics.logical import LogicalAxes, Rule
 
 #: What fixes leaves whose shardings are given.
 STATED = "stated"
+#: How many meshes are shown.
+SHOWN = 6
 
 
 class Placed(NamedTuple):
@@ -119,7 +122,8 @@ class Question:
         rules = [rule for tactic in narrowing.tactics if isinstance(tactic, LogicalAxes)
                  for rule in tactic.rules(narrowing.at, plan.mesh)]
         return Shardings(positional, results, tuple(leaves), plan, min(bound, plan.cost.total) if bound > 0 else None,
-                         chosen.choice.left_out, tuple(narrowing.notes), tuple(rules), question=self)
+                         chosen.choice.left_out, tuple(narrowing.notes), tuple(rules), chosen.meshes,
+                         question=replace(self, options={**self.options, "mesh": chosen.mesh, "devices": None}))
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,7 +134,8 @@ class Shardings(Shown):
     one by one. plan: of the function whose arguments and results lie so. bound: seconds that no plan undercuts, of
     those that the rewrites derive, wherever its arguments and results lie evenly by whole axes in mesh order as far as
     nothing fixes them, but for what is `left_out` of that, in words; None where none is known. notes: what tactics
-    could not fix. rules: of the tactic `logical_axes`, those that were given and found.
+    could not fix. rules: of the tactic `logical_axes`, those that were given and found. meshes: where the mesh was
+    chosen, too, those that were tried, the best first.
     """
 
     in_shardings: Any
@@ -141,6 +146,7 @@ class Shardings(Shown):
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
+    meshes: tuple[Tried, ...] = ()
     question: Question = field(kw_only=True, compare=False)
 
     @property
@@ -213,12 +219,13 @@ class Shardings(Shown):
         for row in self.leaves:
             cells = [row.name, row.type, row.spec, size(row.held), row.carried]
             table.add_row(*cells, *(["\n".join(row.fixed)] if any_fixed else []))
-        return render(*head, table, *self.notes)
+        return render(*head, table, *self.notes, *([_mesh_table(self.meshes)] if self.meshes else []))
 
 
 def auto(
     fun: Callable[..., Any], *args: Any, in_shardings: Any = AUTO, out_shardings: Any = AUTO, mesh: Any = None,
-    carry: Mapping[int, int] | None = None, tactics: Sequence[Tactic] = (), **options: Any,
+    devices: Any = None, topology: Any = None, carry: Mapping[int, int] | None = None, tactics: Sequence[Tactic] = (),
+    **options: Any,
 ) -> Shardings:
     """Choose where the arguments and results of a function lie, and plan the function for that.
 
@@ -230,12 +237,38 @@ def auto(
     The choice is of even placements by whole axes, by the cost model, with memory where plans cost about the same. What
     is fed back (parameters, the state of an optimizer) lies where it is taken.
 
-    MeshError where no mesh is given, ShardingError for trees and tactics that do not fit; else as `optimize`.
+    mesh: `eggshard.AUTO` to choose it, too: of ``devices``, a list (by default JAX's), or a number of those that need
+    not be here. Then the plan is made for a mesh without devices, which the shardings name. topology: the machine on
+    whose links the mesh lies, another word for ``cost_model``.
+
+    MeshError where no mesh is given, ShardingError for trees and tactics that do not fit, CostModelError where topology
+    and cost_model differ; else as `optimize`.
     """
+    if topology is not None and options.setdefault("cost_model", topology) != topology:
+        raise CostModelError(
+            f"topology={topology!r} and cost_model={options['cost_model']!r}: both say which machine; give one")
     # A question keeps no buffers.
     types = jax.tree.map(lambda leaf: described(leaf, None) if isinstance(leaf, jax.Array) else leaf, args)
-    options = {"mesh": mesh, "carry": carry, **options}
+    options = {"mesh": mesh, "devices": devices, "carry": carry, **options}
     return Question(fun, types, in_shardings, out_shardings, tactics, options).answered()
+
+
+def _mesh_table(meshes: Sequence[Tried]) -> Any:
+    """The best meshes, with costs over those of the first, and how many others there are."""
+    from rich.table import Table
+
+    table = Table("mesh, its last axis on the fastest links", "as chosen", "bound", "planned", "", box=None,
+                  pad_edge=False)
+
+    def over(value: float | None, first: float | None) -> str:
+        return f"{value / first:.3f}" if value and first else ""
+
+    for row in meshes[:SHOWN]:
+        costs = (row.cost, meshes[0].cost), (row.bound, meshes[0].cost), (row.planned, meshes[0].planned)
+        table.add_row(shape(row.mesh), *(over(*pair) for pair in costs), row.why)
+    if len(meshes) > SHOWN:
+        table.add_row(f"{len(meshes) - SHOWN} others")
+    return table
 
 
 def _placed(name: str, leaf: Leaf, sharding: NamedSharding, carried: str, fixed: tuple[str, ...]) -> Placed:

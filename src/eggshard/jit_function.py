@@ -32,7 +32,7 @@ from eggshard.engines.jax.arguments import (
 from eggshard.engines.jax.batching import with_batching
 from eggshard.engines.jax.caches import LruCache
 from eggshard.engines.jax.callable import PlannedFunction
-from eggshard.engines.jax.meshes import mesh_in_effect
+from eggshard.engines.jax.meshes import lowered_on, mesh_in_effect
 from eggshard.engines.jax.open_shardings import Chosen, OpenShardings
 from eggshard.engines.jax.unstated import with_propagated
 from eggshard.errors import (
@@ -144,7 +144,7 @@ class JitFunction(Generic[P, R]):
                 return self.fun(*args, **kwargs)
             if self._opened is not None:
                 try:
-                    args, kwargs = self._arranged(args, kwargs)
+                    args, kwargs = self._arranged(args, kwargs, to_run=True)
                 except (LoweringError, ProgramError) as error:
                     warnings.warn(_UNPLANNED.format(self.__name__, error), FallbackWarning, stacklevel=3)
                     return self.unplanned(*args, **kwargs)
@@ -204,21 +204,21 @@ class JitFunction(Generic[P, R]):
         buffer lie where that argument lies: a state that is passed through again and again then keeps its place.
         """
         with _planning_one():
-            if self._opened is not None:
+            chosen = None if self._opened is None else self.chosen(*args, **kwargs)
+            if chosen is not None:
                 args, kwargs = self._arranged(args, kwargs)
-            lowered = self.unplanned.lower(*args, **kwargs)
+            lowered = lowered_on(chosen and chosen.mesh, self.unplanned, args, kwargs)
             convention = JaxCallingConvention.of(lowered)
-            if self._opened is not None:
-                places: tuple[NamedSharding | None, ...] = self.chosen(*args, **kwargs).results
+            if chosen is not None:
+                places: tuple[NamedSharding | None, ...] = chosen.results
             else:
                 places = convention.places_of_donated()
                 places = places if self._free else with_propagated(lowered, convention, places)
             if places == convention.result_shardings:
                 return lowered
-            out_shardings = jax.tree.unflatten(convention.out_tree, places)
-            options = {**self._common, **self._shardings, "out_shardings": out_shardings}
-            pinned = self._pinned.get((convention.out_tree, places), lambda: jax.jit(self._function, **options))
-            return pinned.lower(*args, **kwargs)
+            given = self._common | self._shardings | {"out_shardings": jax.tree.unflatten(convention.out_tree, places)}
+            pinned = self._pinned.get((convention.out_tree, places), lambda: jax.jit(self._function, **given))
+            return lowered_on(chosen and chosen.mesh, pinned, args, kwargs)
 
     def chosen(self, *args: Any, **kwargs: Any) -> Chosen:
         """Where arguments and results of these types are to lie, where that is to be chosen."""
@@ -235,12 +235,12 @@ class JitFunction(Generic[P, R]):
 
         return self._chosen.get((tree, tuple(map(type_key, leaves)), static, devices, config.key()), choice)
 
-    def _arranged(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _arranged(self, args: Any, kwargs: Any, to_run: bool = False) -> tuple[Any, Any]:
         """The arguments where they are to lie; those that lie elsewhere are moved."""
         chosen = self.chosen(*args, **kwargs)
         static, dynamic = self._statics.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
-        return self.rebuild(static, jax.tree.unflatten(tree, chosen.arranged(leaves)))
+        return self.rebuild(static, jax.tree.unflatten(tree, chosen.arranged(leaves, to_run)))
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """The function on tracers inside a trace that is not its own: planned where shardings are known."""

@@ -19,6 +19,7 @@ class JitOptions(TypedDict, total=False):
     in_shardings: Any
     out_shardings: Any
     mesh: Any
+    devices: Any
     carry: Mapping[int, int] | None
     tactics: Tactic | Sequence[Tactic]
     static_argnums: int | Sequence[int] | None
@@ -48,6 +49,7 @@ def jit(
     in_shardings: Any = None,
     out_shardings: Any = None,
     mesh: Any = None,
+    devices: Any = None,
     carry: Mapping[int, int] | None = None,
     tactics: Tactic | Sequence[Tactic] = (),
     static_argnums: int | Sequence[int] | None = None,
@@ -83,9 +85,10 @@ def jit(
     in_shardings, out_shardings: `eggshard.AUTO`, for all, for some leaves, or for entries of a ``PartitionSpec``, lets
     eggshard choose where arguments and results lie (`eggshard.auto`). Arguments that lie elsewhere are moved; results
     that are fed back lie where the arguments do that they become. mesh: on which; by default that of a stated sharding,
-    or the one in effect. carry: {position of an argument: position of the result that becomes it in the next call}; by
-    default results that take a donated argument's buffer, and trees of several leaves that are like an argument's.
-    tactics: what is fixed of the choice, in order (`eggshard.tactics`).
+    or the one in effect; AUTO chooses it, too, of these devices (by default all). carry: {position of an argument:
+    position of the result that becomes it in the next call}; by default results that take a donated argument's buffer,
+    and trees of several leaves that are like an argument's. tactics: what is fixed of the choice, in order
+    (`eggshard.tactics`).
 
     guard: compile plan and XLA's own program for every plan that is made, and where the plan is worse by more than a
     `Guard` allows (for True the default one: 2 % of the modelled time; 10 % of flops or peak memory, unless the
@@ -120,10 +123,10 @@ def jit(
     }
     opened = None
     if any(map(OpenShardings.any_open, (in_shardings, out_shardings))):
-        opened = OpenShardings(in_shardings, out_shardings, mesh, carry, _checked(tactics))
-    elif mesh is not None or carry is not None or tactics:
+        opened = OpenShardings(in_shardings, out_shardings, mesh, carry, _checked(tactics), devices)
+    elif any(given is not None for given in (mesh, devices, carry)) or tactics:
         raise ShardingError(
-            "mesh, carry and tactics say how shardings are chosen: give in_shardings=eggshard.AUTO, too")
+            "mesh, devices, carry and tactics say how shardings are chosen: give in_shardings=eggshard.AUTO, too")
     shardings = {k: v for k, v in (("in_shardings", in_shardings), ("out_shardings", out_shardings)) if v is not None}
 
     def wrap(function: Callable[P, R]) -> JitFunction[P, R]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from eggshard.errors import Interrupted
+from eggshard.errors import Interrupted, MeshError
 from eggshard.limits import Limits
+from eggshard.program.sharding import AUTO
 from eggshard.settings import config
 from eggshard.worker import worker
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 def optimize(
     program: Any, *, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None, effort: str | None = None, memory_limit: int | None = None, exact: bool = False,
-    progress: Progress = None, shardings: Any = None, mesh: Any = None, carry: Mapping[int, int] | None = None,
+    progress: Progress = None, shardings: Any = None, mesh: Any = None, devices: int | None = None,
+    carry: Mapping[int, int] | None = None,
 ) -> Plan: ...
 
 
@@ -46,6 +48,7 @@ def optimize(
     until: str | None = None,
     shardings: Any = None,
     mesh: Any = None,
+    devices: int | None = None,
     carry: Mapping[int, int] | None = None,
 ) -> Any:
     """The cheapest plan found for a sharded tensor program.
@@ -63,8 +66,9 @@ def optimize(
     ``saturate``, ``encode``, ``select``, ``decode`` or ``schedule``, and return what it made (`planner.state`), without
     memory_limit, comparison with the baseline, or the short form of programs of equal layers. shardings:
     `eggshard.AUTO` to choose where inputs and outputs lie, where nothing is stated of them or dimensions are stated
-    open; or one per input, of which some are, or contain, AUTO. mesh: of a program that states none. carry: {input:
-    output that becomes it in the next call}, which lies where that does.
+    open; or one per input, of which some are, or contain, AUTO. mesh: of a program that states none; AUTO to choose
+    it, too, of so many ``devices``. carry: {input: output that becomes it in the next call}, which lies where that
+    does.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
@@ -82,11 +86,19 @@ def optimize(
         from eggshard.planner.request import requested
 
         return stage_of(requested(program, **options), until)
+    if (devices is not None) != (mesh is AUTO) or mesh is AUTO and shardings is None:
+        raise MeshError(
+            "a mesh is chosen with mesh=eggshard.AUTO, devices=N and shardings=eggshard.AUTO; give all three")
     if shardings is not None:
         from eggshard.planner.choosing.choice import chooser_of
+        from eggshard.planner.choosing.meshes import stated_on_mesh
         from eggshard.planner.request import requested
 
-        options["loaded"] = chooser_of(requested(program, **options), shardings, mesh, carry).stated(memory_limit)
+        asked = requested(program, **options)
+        if devices is None:
+            options["loaded"] = chooser_of(asked, shardings, mesh, carry).stated(memory_limit)
+        else:
+            options["loaded"] = stated_on_mesh(asked, shardings, devices, carry, memory_limit)
     return optimized(program, memory_limit=memory_limit, progress=progress, **options)
 
 

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
-from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import eggshard as es
-from eggshard.errors import MeshError, ShardingError
+from eggshard.errors import CostModelError, MeshError, ShardingError
 
 MESH = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 # Small searches: what is tested here is not how good a choice is.
@@ -142,3 +142,38 @@ def test_a_mesh_is_needed():
         es.jit(step, mesh=MESH)
     with pytest.raises(ShardingError, match="in_shardings is no prefix"):
         es.auto(step, PARAMS, X, T, in_shardings=(es.AUTO, es.AUTO), **OPTIONS)
+
+
+def layer(w, x):
+    return jnp.tanh(x @ w)
+
+
+def test_the_mesh_is_chosen_of_devices_that_are_not_here():
+    options = OPTIONS | {"mesh": es.AUTO}
+    model = options.pop("cost_model")
+    found = es.auto(layer, PARAMS["w1"], X, devices=16, topology=model, **options)
+    mesh = found.in_shardings[1].mesh
+    assert isinstance(mesh, AbstractMesh) and mesh.size == 16 and dict(mesh.shape) == found.plan.mesh.axes
+    assert found.meshes[0].mesh == found.plan.mesh and len(found.meshes) == 7
+    assert "fastest links" in str(found) and "1 others" in str(found)
+    with pytest.raises(MeshError, match="has no devices to run on"):
+        es.jit(layer, in_shardings=es.AUTO, devices=2, cost_model=model, **options)(PARAMS["w1"], X)
+    with pytest.raises(CostModelError, match="give one"):
+        es.auto(layer, PARAMS["w1"], X, devices=16, topology=model, cost_model="tpu-v4", **options)
+    given = es.auto(layer, PARAMS["w1"], X, cost_model=model, **options | {"mesh": mesh})
+    assert given.plan.cost.total == pytest.approx(found.plan.cost.total)
+
+
+def test_the_mesh_is_chosen_of_the_devices_at_hand():
+    options = OPTIONS | {"mesh": es.AUTO}
+    planned = es.jit(layer, in_shardings=es.AUTO, **options)
+    got = planned(PARAMS["w1"], X)
+    np.testing.assert_allclose(np.asarray(got), layer(PARAMS["w1"], X), rtol=1e-4, atol=1e-5)
+    mesh = planned.chosen(PARAMS["w1"], X).mesh
+    assert mesh.size == len(jax.devices()) and got.sharding.mesh == mesh
+    few = es.auto(jnp.sin, X, in_shardings=(P(),), devices=jax.devices()[2:4], **options)
+    assert [d.id for d in few.in_shardings[0].mesh.devices.flat] == [2, 3] and specs(few.in_shardings) == [P()]
+    with pytest.raises(ShardingError, match="names axes of a mesh, which is to be chosen"):
+        es.auto(jnp.sin, X, in_shardings=(P("x"),), **options)
+    with pytest.raises(MeshError, match="give mesh=eggshard.AUTO"):
+        es.auto(jnp.sin, X, devices=4, **OPTIONS)

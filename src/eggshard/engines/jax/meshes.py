@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -53,10 +53,26 @@ def device_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(grid, tuple(mesh.axes), axis_types=(AxisType.Auto,) * grid.ndim)
 
 
+def made_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
+    """The mesh over these devices as JAX lays it on their links."""
+    axes = mesh.axes
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), devices=devices, axis_types=(AxisType.Auto,) * len(axes))
+
+
 def abstract_mesh(mesh: Mesh) -> AbstractMesh:
     """The mesh without devices."""
     axes = mesh.axes
     return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+
+
+def lowered_on(
+    mesh: jax.sharding.Mesh | AbstractMesh | None, function: Any, args: Any, kwargs: Mapping[str, Any]
+) -> jax.stages.Lowered:
+    """A jitted function lowered for arguments on a mesh; on one without devices, for JAX's default platform."""
+    if not isinstance(mesh, AbstractMesh):
+        return function.lower(*args, **kwargs)
+    with jax.sharding.use_abstract_mesh(mesh):
+        return function.trace(*args, **kwargs).lower(lowering_platforms=(jax.default_backend(),))
 
 
 def usual_mesh(whole: Mesh, convention: JaxCallingConvention) -> jax.sharding.Mesh:

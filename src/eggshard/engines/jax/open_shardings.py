@@ -9,17 +9,19 @@ from functools import partial
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from eggshard.costmodel import at_hand
 from eggshard.engines.jax.agreement import made_once
-from eggshard.engines.jax.meshes import mesh_in_effect
+from eggshard.engines.jax.arguments import described
+from eggshard.engines.jax.meshes import abstract_mesh, made_mesh, mesh_in_effect
 from eggshard.engines.jax.specs import partition_spec
 from eggshard.errors import MeshError, ShardingError
 from eggshard.frontends import load
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention, Leaf
 from eggshard.plan.json_values import decode, encode
 from eggshard.planner.choosing.choice import Choice, Chooser
+from eggshard.planner.choosing.meshes import MeshChoice, Tried, choose_mesh
 from eggshard.planner.choosing.narrowing import End, Narrowing, Tactic
 from eggshard.planner.request import collector_paused, requested
 from eggshard.program.mesh import Mesh
@@ -32,7 +34,8 @@ from eggshard.program.sharding import AUTO, Sharding
 class Chosen:
     """Where a function's arguments and results are to lie: one sharding per leaf, in the order of its convention.
 
-    carried: per result that is fed back the argument that it becomes. narrowing: what tactics did.
+    carried: per result that is fed back the argument that it becomes. narrowing: what tactics did. mesh: on which;
+    one without devices where a number of them was given. meshes: those that were tried, where the mesh was chosen, too.
     """
 
     arguments: tuple[NamedSharding, ...]
@@ -40,23 +43,37 @@ class Chosen:
     carried: Mapping[int, int]
     choice: Choice
     narrowing: Narrowing
+    mesh: jax.sharding.Mesh | AbstractMesh
+    meshes: tuple[Tried, ...] = ()
 
-    def arranged(self, leaves: Sequence[Any]) -> list[Any]:
-        """The arguments, types of arrays or arrays, where they are to lie."""
-        return [_placed(leaf, sharding) for leaf, sharding in zip(leaves, self.arguments, strict=True)]
+    def arranged(self, leaves: Sequence[Any], to_run: bool = False) -> list[Any]:
+        """The arguments, types of arrays or arrays, where they are to lie.
+
+        On a mesh without devices arrays become types; MeshError where they are ``to_run``.
+        """
+        abstract = isinstance(self.mesh, AbstractMesh)
+        if abstract and to_run:
+            raise MeshError(f"{self.mesh} has no devices to run on: give devices=jax.devices(), or a mesh of them")
+        place = described if abstract else _placed
+        return [place(leaf, sharding) for leaf, sharding in zip(leaves, self.arguments, strict=True)]
 
 
 class OpenShardings:
     """The ``in_shardings`` and ``out_shardings`` of a function, some of which are to be chosen.
 
     carry: {position of an argument: position of the result that becomes it in the next call}. tactics: what narrows the
-    choice, in order.
+    choice, in order. mesh: `AUTO` where it is to be chosen, too. devices: of which, a list or a number (plans only); by
+    default all of JAX's.
     """
 
     def __init__(self, in_shardings: Any, out_shardings: Any, mesh: Any, carry: Mapping[int, int] | None,
-                 tactics: Sequence[Tactic] = ()):
+                 tactics: Sequence[Tactic] = (), devices: Any = None):
         self.given = in_shardings, out_shardings
-        self.mesh, self.carry, self.tactics = mesh, carry, tactics
+        self.mesh, self.carry, self.tactics, self._devices = mesh, carry, tactics, devices
+        if devices is not None and mesh is not AUTO:
+            raise MeshError("devices says of what a mesh is chosen: give mesh=eggshard.AUTO, too")
+        if tactics and mesh is AUTO:
+            raise MeshError("tactics name the axes of a mesh, and it is to be chosen: give mesh=jax.make_mesh(...)")
 
     @staticmethod
     def any_open(shardings: Any) -> bool:
@@ -70,6 +87,8 @@ class OpenShardings:
         def plain(spec: Any) -> Any:
             if spec is None or _is_open(spec):
                 return None
+            if mesh is AUTO:
+                return _without_mesh(spec)
             return NamedSharding(self.devices, spec) if mesh is not None and isinstance(spec, PartitionSpec) else spec
 
         trees = (jax.tree.map(plain, tree, is_leaf=_is_leaf) for tree in self.given)
@@ -77,41 +96,65 @@ class OpenShardings:
         return {name: tree for name, tree in named if jax.tree.leaves(tree)}
 
     @property
-    def devices(self) -> jax.sharding.Mesh:
-        """The mesh: the one that was given, that of a stated sharding, or the one in effect. MeshError without one."""
+    def devices(self) -> jax.sharding.Mesh | AbstractMesh | tuple[Any, ...] | int:
+        """The mesh: the one that was given, that of a stated sharding, or the one in effect. MeshError without one.
+
+        Where it is to be chosen, the devices, or their number.
+        """
+        if self.mesh is AUTO:
+            given = self._devices
+            return given if isinstance(given, int) else tuple(jax.devices() if given is None else given)
         leaves = jax.tree.leaves(self.given, is_leaf=_is_leaf)
         stated = (s.mesh for s in leaves if isinstance(s, NamedSharding))
         mesh = self.mesh if self.mesh is not None else next(stated, None) or mesh_in_effect()
-        if not isinstance(mesh, jax.sharding.Mesh):
+        if not isinstance(mesh, (jax.sharding.Mesh, AbstractMesh)):
             raise MeshError(
-                "shardings are to be chosen, and nothing says on which mesh: give mesh=jax.make_mesh(...), or call "
-                "within jax.set_mesh(...)")
+                "shardings are to be chosen, and nothing says on which mesh: give mesh=jax.make_mesh(...) or "
+                "mesh=eggshard.AUTO, or call within jax.set_mesh(...)")
         return mesh
 
     def choose(self, lowered: jax.stages.Lowered, options: Mapping[str, Any]) -> Chosen:
         """Choose for a function that was lowered with what is stated; options as of `optimize`."""
         convention = JaxCallingConvention.of(lowered)
-        devices = self.devices
-        mesh = Mesh.of(devices)
         carried = _carried(convention, self.carry)
-        program = self._program(load(lowered), convention, mesh)
+        loaded, given = load(lowered), self.devices
         first, kept = len(convention.constants), {i: n for n, i in enumerate(convention.kept)}
-        model = options.get("cost_model") or at_hand(list(devices.devices.flat))
+        here = tuple(given.devices.flat) if isinstance(given, jax.sharding.Mesh) else (
+            given if isinstance(given, tuple) else ())
+        model = options.get("cost_model") or at_hand(list(here))
         asked = {k: options[k] for k in ("rewrites", "limits", "effort", "exact") if k in options}
-        request, ends = requested(program, model, **asked), _ends(convention, program, carried)
         back = {o: first + kept[i] for o, i in carried.items() if i in kept}
-        tactics: Sequence[Tactic] | None = self.tactics
+        limit, text = options.get("memory_limit"), f"{carried} {lowered.as_text()}"
+        on_mesh: MeshChoice | None = None
+
+        def on(mesh: Mesh) -> Program:
+            return self._program(loaded, convention, mesh)
+
+        def tried(number: int) -> MeshChoice:
+            with collector_paused():
+                return choose_mesh(requested(loaded, model, **asked), on, number, back, limit)
 
         def made(chooser: Chooser) -> Choice:
             with collector_paused():
-                return chooser.within(options.get("memory_limit"))
+                return chooser.within(limit)
 
-        asks = f"{program.input_shardings} {program.output_shardings} {carried} {lowered.as_text()}"
+        if isinstance(given, (int, tuple)):
+            number = given if isinstance(given, int) else len(given)
+            on_mesh = made_once(here, "mesh", text, partial(tried, number), _mesh_written, _mesh_read)
+            best = on_mesh.meshes[0].mesh
+            devices = abstract_mesh(best) if isinstance(given, int) else made_mesh(given, best)
+        else:
+            devices = given
+        program = on(Mesh.of(devices))
+        request, ends = requested(program, model, **asked), _ends(convention, program, carried)
+        tactics: Sequence[Tactic] | None = self.tactics
+        asks = f"{program.input_shardings} {program.output_shardings} {text}"
         while tactics is not None:
             narrowing = Narrowing(tactics, *ends)
             chooser = Chooser(request, back, narrowing)
-            choice = made_once(devices.devices.flat, "choice", asks, partial(made, chooser), _written, _read)
-            tactics = narrowing.settled(choice.inputs, choice.outputs, mesh)
+            choice = on_mesh.choice if on_mesh else made_once(
+                here, "choice", asks, partial(made, chooser), _written, _read)
+            tactics = narrowing.settled(choice.inputs, choice.outputs, program.mesh)
         results = tuple([_sharding(p, leaf, program.mesh, devices)
                          for p, leaf in zip(choice.outputs, convention.results, strict=True)])
         becomes = {i: o for o, i in carried.items()}
@@ -121,7 +164,8 @@ class OpenShardings:
                 arguments.append(_sharding(choice.inputs[first + kept[i]], leaf, program.mesh, devices))
             else:  # a function that does not use it may still give it back
                 arguments.append(results[becomes[i]] if i in becomes else NamedSharding(devices, PartitionSpec()))
-        return Chosen(tuple(arguments), results, carried, choice, narrowing)
+        return Chosen(tuple(arguments), results, carried, choice, narrowing, devices,
+                      on_mesh.meshes if on_mesh else ())
 
     def _program(self, program: Program, convention: JaxCallingConvention, mesh: Mesh) -> Program:
         """The program on the mesh, open where shardings are to be chosen."""
@@ -150,6 +194,15 @@ def _written(choice: Choice) -> str:
 def _read(text: str) -> Choice:
     inputs, outputs, cost, bound, left_out = decode(json.loads(text))
     return Choice(inputs, outputs, cost=cost, bound=bound, left_out=left_out)
+
+
+def _mesh_written(found: MeshChoice) -> str:
+    return json.dumps([encode([tuple(row) for row in found.meshes]), _written(found.choice)])
+
+
+def _mesh_read(text: str) -> MeshChoice:
+    rows, choice = json.loads(text)
+    return MeshChoice(tuple(Tried(*row) for row in decode(rows)), _read(choice))
 
 
 def _ends(
@@ -196,7 +249,17 @@ def _open(spec: Any, leaf: Leaf, stated: Sharding | None, mesh: Mesh) -> Shardin
     return stated if not _is_open(spec) or leaf.key else Sharding.of(spec, len(leaf.shape), mesh)
 
 
-def _sharding(placement: Placement, leaf: Leaf, mesh: Mesh, devices: jax.sharding.Mesh) -> NamedSharding:
+def _without_mesh(spec: Any) -> None:
+    """What is stated where the mesh is to be chosen; ShardingError for all but replication."""
+    if isinstance(spec, PartitionSpec) and not any(spec):
+        return
+    raise ShardingError(
+        f"{spec} names axes of a mesh, which is to be chosen: give eggshard.AUTO there, or a mesh that has these axes")
+
+
+def _sharding(
+    placement: Placement, leaf: Leaf, mesh: Mesh, devices: jax.sharding.Mesh | AbstractMesh
+) -> NamedSharding:
     spec = partition_spec(placement, mesh, tuple(devices.axis_names), len(leaf.shape))
     return NamedSharding(devices, PartitionSpec() if spec is None else spec, memory_kind=leaf.memory or None)
 

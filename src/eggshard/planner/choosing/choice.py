@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 from eggshard.costmodel import CostModel
 from eggshard.errors import FallbackWarning, LimitError, MeshError, ShardingError
-from eggshard.limits import Deadline
+from eggshard.limits import EFFORTS, Deadline
 from eggshard.memory.search import MemoryPriced
 from eggshard.ops.widening import evaluation_bytes
 from eggshard.plan.record import PlanRecord
@@ -47,6 +48,8 @@ CLOSE, FEW, MOST = 1e-2, 4, 1.5
 BOUNDS = ("shards", "dual", "once")
 #: The methods by which problems under a memory limit are solved, of which there are many.
 QUICK = ("local",)
+#: What is left out where candidate placements are too many.
+CAPPED = "all but {} placements of a value"
 #: What is done where a search for less memory fails.
 NO_LESS = "memory is not looked at"
 
@@ -57,9 +60,9 @@ T = TypeVar("T")
 class Choice:
     """Where a program's inputs and outputs are to lie.
 
-    cost: seconds of the plan by which they were chosen. bound: seconds that no plan undercuts, of those that the
-    rewrites derive, whose inputs and outputs lie evenly, by whole axes in mesh order; 0 where none is known. left_out:
-    what else it is not of, in words. clock: seconds by stage.
+    cost: seconds of the plan by which they were chosen, infinite where the search failed. bound: seconds that no plan
+    undercuts, of those that the rewrites derive, whose inputs and outputs lie evenly, by whole axes in mesh order; 0
+    where none is known. left_out: what else it is not of, in words. clock: seconds by stage.
     """
 
     inputs: tuple[Placement, ...]
@@ -110,7 +113,7 @@ class Chooser:
             return min(found, key=lambda choice: self._planned(choice).cost.total)
 
         inputs, outputs = (tuple([options[0] for options in each]) for each in (self.ends.inputs, self.ends.outputs))
-        return _or_warned(search, Choice(inputs, outputs), "what is open is replicated where that may be")
+        return _or_warned(search, Choice(inputs, outputs, math.inf), "what is open is replicated where that may be")
 
     def at(self, price: float) -> Choice:
         """The choice at a price in seconds per byte that ends hold, or that products and collectives write."""
@@ -199,10 +202,7 @@ class Chooser:
         return (self.within(memory_limit) if price is None else self.at(price)).stated(self.context.program)
 
     def _planned(self, choice: Choice, limit: int | None = None) -> PlanRecord:
-        """The plan that is made at a choice, within a limit; LimitError where none is found."""
-        limits = replace(self.request.limits, proof=0.0)
-        asked = replace(self.request, limits=limits, loaded=choice.stated(self.context.program))
-        return planned(asked, limit, Deadline(limits.seconds))
+        return planned_at(self.request, self.context.program, choice, limit)
 
 
 def _or_warned(search: Callable[[], T], otherwise: T, what: str) -> T:
@@ -230,6 +230,12 @@ def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, 
         if program.mesh.size > 1 and program.mesh.axes != given.axes:
             raise MeshError(f"the program states a mesh {program.mesh.axes}, and the one given is {given.axes}")
         program = replace(program, mesh=given) if program.mesh.size == 1 else program
+    program = with_open_inputs(program, shardings)
+    return Chooser(replace(request, loaded=program), {o: i for i, o in (carry or {}).items()})
+
+
+def with_open_inputs(program: Program, shardings: Any) -> Program:
+    """The program whose inputs are open as these shardings say (`eggshard.optimize`)."""
     types = program.input_types
     each = [AUTO] * len(types) if shardings is AUTO else list(shardings)
     if len(each) != len(types):
@@ -244,8 +250,14 @@ def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, 
         if sharding is not None:
             sharding.validate(program.mesh, type_, f"input {i}")
         inputs.append(sharding)
-    program = replace(program, input_shardings=tuple(inputs))
-    return Chooser(replace(request, loaded=program), {o: i for i, o in (carry or {}).items()})
+    return replace(program, input_shardings=tuple(inputs))
+
+
+def planned_at(request: Request, program: Program, choice: Choice, limit: int | None = None) -> PlanRecord:
+    """The plan that is made at a choice, within a limit of memory; LimitError where none is found."""
+    limits = replace(request.limits, proof=0.0)
+    asked = replace(request, limits=limits, loaded=choice.stated(program))
+    return planned(asked, limit, Deadline(limits.seconds))
 
 
 def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int) -> list[Choice]:
@@ -265,7 +277,7 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
 
     if not opened.has_body(in_rows) and not _exchanges(opened, found.selection):
         first, alone = choice(found.selection), opener.alone
-        if alone is None:
+        if alone is None or _hurried(context):
             return [first]
         paying = with_preferences(alone.whole(ends), task.input_types)
         other = choice(timed(clock, "select", lambda: _searched(context, nodes, paying, ends)).selection, paying)
@@ -273,6 +285,11 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
     others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
     most = MOST * found.selection.cost
     return [choice(selection) for selection in (found.selection, *others) if selection.cost <= most]
+
+
+def _hurried(context: Context) -> bool:
+    """Whether a search is to take no patience."""
+    return not (context.limits.patience and EFFORTS[context.limits.effort].patience)
 
 
 def _exchanges(opened: OpenProblem, selection: Selection) -> bool:
@@ -312,15 +329,15 @@ def _left_out(opener: Opener, opened: OpenProblem) -> tuple[str, ...]:
     if opened.bodies:
         found.append("work that is taken out of loops in part")
     if opened.encoding.capped:
-        found.append(f"all but {context.limits.placements} placements of a value")
+        found.append(CAPPED.format(context.limits.placements))
     return tuple(found)
 
 
 def _searched(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> Extraction:
-    """The cheapest plan found, by itself or from what propagation makes of single shardings."""
+    """The cheapest plan found, by itself or, unless in a hurry, from what propagation makes of single shardings."""
     problem = opened.problem
     found = extracted(context, nodes, problem, True)
-    if found.gap <= CLOSE or context.deadline.passed:
+    if found.gap <= CLOSE or _hurried(context) or context.deadline.passed:
         return found
 
     def begun(found: Extraction, seeds: list[dict[int, int]]) -> Problem:
