@@ -33,7 +33,7 @@ def without_shared(opened: OpenProblem, plans: OpPlans) -> Problem | None:
     divided by their number. What is sent in iterations that run in rows is free.
     """
     problem = opened.problem
-    parts = list(_parts(opened, 0, False))
+    parts = list(regions_of(opened))
     sending = {first + c for part, first, own, rows in parts for c in own
                if not rows and any(exchanges(part, choice) for choice in part.problem.choices[c])}
     if not sending and not any(rows for *_, rows in parts):
@@ -56,14 +56,16 @@ def without_shared(opened: OpenProblem, plans: OpPlans) -> Problem | None:
     return replace(problem, choices=choices, conversions=conversions)
 
 
-def _parts(opened: OpenProblem, first: int, rows: bool) -> Iterator[tuple[OpenProblem, int, list[int], bool]]:
+def regions_of(
+    opened: OpenProblem, first: int = 0, rows: bool = False
+) -> Iterator[tuple[OpenProblem, int, list[int], bool]]:
     """The problem of a region and those inside it, each with the number of its first class in the whole one, its own
     classes, and whether it runs in rows."""
     inside: set[int] = set()
     for body in opened.bodies:
         for number, part in body.parts:
             inside.update(range(number, number + len(part.problem.choices)))
-            yield from _parts(part, first + number, rows or in_rows(body.node))
+            yield from regions_of(part, first + number, rows or in_rows(body.node))
     yield opened, first, [c for c in range(len(opened.problem.choices)) if c not in inside], rows
 
 

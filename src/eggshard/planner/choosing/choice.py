@@ -15,7 +15,7 @@ from eggshard.limits import EFFORTS, Deadline
 from eggshard.memory.search import MemoryPriced
 from eggshard.ops.widening import evaluation_bytes
 from eggshard.plan.record import PlanRecord
-from eggshard.planner.choosing.bounds import exchanges, in_rows, without_shared
+from eggshard.planner.choosing.bounds import exchanges, in_rows, regions_of, without_shared
 from eggshard.planner.choosing.ends import Ends, groups_of
 from eggshard.planner.choosing.limited import Least, LimitedSearch, PricedProblem
 from eggshard.planner.choosing.narrowing import Narrowing
@@ -322,6 +322,8 @@ def _left_out(opener: Opener, opened: OpenProblem) -> tuple[str, ...]:
     context = opener.plans.context
     found = [what for what in left_out(opener.plans, opened.graph, bool(opened.encoding.windows)) if what != OTHERWISE]
     found.append("plans that compute something twice")
+    if any(part.encoding.shared for part, *_ in regions_of(opened)):
+        found.append("steps that conversions of one value share")
     if isinstance(context.pricer, Shared) and context.pricer.part:
         found.append(NOT_BOUNDED)
     if context.pricer.overlap:
