@@ -136,7 +136,7 @@ def test_a_loop_carries_one_buffer_for_all_iterations() -> None:
     assert abs(many.memory.temporaries - temporaries) <= 0.1 * temporaries
 
 
-def scanned(shape: tuple[int, ...], spec: tuple[str | None, ...], model: str | None = "h100-node") -> es.Plan:
+def scanned(shape: tuple[int, ...], spec: tuple[str | None, ...], **options: Any) -> es.Plan:
     """Layers in a scan over a stack of weights, that are gathered one by one or not at all."""
     jax = pytest.importorskip("jax")
     from jax.sharding import NamedSharding, PartitionSpec
@@ -148,23 +148,23 @@ def scanned(shape: tuple[int, ...], spec: tuple[str | None, ...], model: str | N
 
     rows, stack = (NamedSharding(mesh, PartitionSpec(*s)) for s in (("a", None), spec))
     shapes = [jax.ShapeDtypeStruct(s, np.float32) for s in ((512, shape[-1]), shape)]
-    # The host's own machine goes another way than to gather along a minor dimension, which copies.
-    return es.optimize(jax.jit(run, in_shardings=(rows, stack), out_shardings=rows).lower(*shapes), cost_model=model)
+    return es.optimize(jax.jit(run, in_shardings=(rows, stack), out_shardings=rows).lower(*shapes), **options)
 
 
 @pytest.mark.parametrize("spec", some([(None, None, None), (None, None, "a"), (None, "a", None), (None, None, "b")], 2),
                          ids=str)
 def test_loops_share_memory_with_what_is_inside(spec: tuple[str | None, ...]) -> None:
     """What is gathered along a minor dimension comes out of a stack that is laid out anew before the loop."""
-    plan = scanned((4, 256, 256), spec)
+    # The host's own machine goes another way than to gather along a minor dimension, which copies.
+    plan = scanned((4, 256, 256), spec, cost_model="h100-node")
     temporaries = compiled_memory(plan)[0]
     assert plan.memory.temporaries == pytest.approx(temporaries, rel=0.01, abs=512)
 
 
 @pytest.mark.xfail(reason="XLA slices the stack before it lays out what the all-to-all brought, the plan after: 64 KiB")
 def test_a_loop_with_an_all_to_all_in_it() -> None:
-    """The plan that users get by default of the last of the programs above."""
-    plan = scanned((4, 256, 256), (None, None, "b"), model=None)
+    """The plan of the last of the programs above for this machine, where the loop lies as propagated."""
+    plan = scanned((4, 256, 256), (None, None, "b"), effort="fast")
     assert plan.memory.temporaries == pytest.approx(compiled_memory(plan)[0], rel=0.01, abs=512)
 
 
@@ -185,7 +185,8 @@ def test_loops_that_begin_with_the_same_value_begin_with_copies(in_turn: bool, c
         return jax.numpy.roll(first, 3, 1) * second
 
     shape = jax.ShapeDtypeStruct((512, 256), np.float32)
-    plan = es.optimize(jax.jit(run, in_shardings=rows, out_shardings=rows).lower(shape))
+    # The loops lie as propagated: elsewhere the last one needs no copy either.
+    plan = es.optimize(jax.jit(run, in_shardings=rows, out_shardings=rows).lower(shape), effort="fast")
     entry = compile_text(plan.to_stablehlo()).hlo_modules()[0].to_string().split("ENTRY")[1]
     assert len(re.findall(r"= f32\[128,256\]\S* copy\(", entry)) == copies
     assert plan.memory.temporaries >= 0.99 * compiled_memory(plan)[0]

@@ -86,7 +86,7 @@ def test_loops_show_what_is_inside() -> None:
     def loop(a: Any) -> Any:
         return jax.lax.fori_loop(0, 5, lambda i, b: jnp.tanh(b @ b), a)
 
-    a = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows)
+    a = jax.ShapeDtypeStruct((1024, 1024), jnp.float32, sharding=rows)
     plan = eggshard.optimize(jax.jit(loop, out_shardings=rows).lower(a))
     data = data_in(page(plan))
     (inside,) = data["steps"]["inside"].values()

@@ -80,10 +80,11 @@ class Bodies:
         self._propagated: dict[Body, StepPlan] = {}
         self._plain: dict[Body, bool] = {}
         self._least: dict[Body, float] = {}
-        #: What explains the bodies that were searched for, number 1 first.
-        self._reasons: list[Weigh] = []
-        #: The relative gaps of their plans.
-        self._gaps: list[float] = []
+        #: How many bodies were searched for, those inside others after these; by number what explains them, and the
+        #: relative gaps of their plans.
+        self._searches = 0
+        self._reasons: dict[int, Weigh] = {}
+        self._gaps: dict[int, float] = {}
 
     def forget(self) -> None:
         """Let go of the e-graphs of bodies, and of what was begun."""
@@ -96,12 +97,12 @@ class Bodies:
         if not self._reasons:
             return reasons
         runs, names = runs_of_problems(steps), names_in_bodies(steps)
-        bodies = tuple(BodyReasons(n, runs[n], self._reasons[n - 1], names.get(n, {})) for n in sorted(runs))
+        bodies = tuple(BodyReasons(n, runs[n], self._reasons[n], names.get(n, {})) for n in sorted(runs))
         return WithBodies(reasons, bodies) if bodies else reasons
 
     def gap(self, steps: StepPlan) -> float:
         """The largest relative gap of the bodies in a device program that were searched for."""
-        return max((self._gaps[n - 1] for n in runs_of_problems(steps)), default=0.0)
+        return max((self._gaps[n] for n in runs_of_problems(steps)), default=0.0)
 
     # -- interfaces --------------------------------------------------------------------------------------------------
 
@@ -197,9 +198,9 @@ class Bodies:
         if self._is_plain(body):
             return self._op_by_op(body)
         plain = self._op_by_op(body)
-        found = solve(first_problem(replace(self._state(body), number=len(self._reasons) + 1)))
-        self._reasons.append(found.reasons)
-        self._gaps.append(_gap(body, found))
+        number = self._searches = self._searches + 1
+        found = solve(first_problem(replace(self._state(body), number=number)))
+        self._reasons[number], self._gaps[number] = found.reasons, _gap(body, found)
         best = min(found.steps, ordered(plain, body.plans.context.pricer), key=partial(_price, body))
         self._greedy[body] = best
         return best

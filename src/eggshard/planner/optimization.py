@@ -10,16 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from eggshard.costmodel import CostModel
-from eggshard.errors import (
-    CostModelError,
-    FallbackWarning,
-    Interrupted,
-    LimitError,
-    MeshError,
-    ProgramError,
-    RewriteError,
-    ShardingError,
-)
+from eggshard.errors import FallbackWarning, Interrupted, LimitError
 from eggshard.frontends import frontend_of
 from eggshard.frontends.globalization import globalized
 from eggshard.limits import PROVED_SECONDS, Deadline
@@ -39,7 +30,7 @@ from eggshard.planner.proofs import proved
 from eggshard.planner.repricing.buckets import part_paid
 from eggshard.planner.repricing.overlapped import ordered
 from eggshard.planner.repricing.thrift import NOTHING_THRIFTY, thrifty
-from eggshard.planner.request import Request, collector_paused, requested
+from eggshard.planner.request import USER_ERRORS, Request, collector_paused, requested
 from eggshard.planner.state import Scheduled, Task
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program
@@ -56,8 +47,6 @@ MOST_MEMORY, LITTLE_MEMORY = 2.0, 2**24
 AS_GLOBAL = "manual computations are planned as the global ops that they are"
 #: Reasons that say of a search which did all that it was to do.
 SOUND = ("", NOTHING_CHEAPER, NOTHING_THRIFTY)
-#: Errors that are the user's to mend: they are raised, not answered with the baseline.
-USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
 
 #: What each stage makes of what the one before it made, in order.

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eggshard.costmodel import CostModel, at_hand, named
-from eggshard.errors import LimitError
+from eggshard.errors import CostModelError, LimitError, MeshError, ProgramError, RewriteError, ShardingError
 from eggshard.frontends import frontend_of
 from eggshard.limits import Limits
 from eggshard.planner.progress import Bar
 from eggshard.program.program import Program
 from eggshard.settings import config
 
+#: Errors that are the user's to mend: they are raised, not answered with the baseline.
+USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
 @dataclass(frozen=True)
 class Request:

@@ -27,11 +27,11 @@ from eggshard.planner.hints import Hints
 from eggshard.planner.layers.planning import MANY_OPS
 from eggshard.planner.layers.shortening import Short, shorten
 from eggshard.planner.op_plans import OpPlans
-from eggshard.planner.optimization import USER_ERRORS, planned, read
+from eggshard.planner.optimization import planned, read
 from eggshard.planner.pipeline import OTHERWISE, extracted, left_out, saturated
 from eggshard.planner.progress import timed
 from eggshard.planner.repricing.buckets import LITTLE, NOT_BOUNDED, Shared
-from eggshard.planner.request import Request
+from eggshard.planner.request import USER_ERRORS, Request
 from eggshard.planner.state import Task
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 
 from eggshard.egraph.graph import ENode
-from eggshard.errors import LimitError
+from eggshard.errors import FallbackWarning, LimitError
 from eggshard.limits import EFFORTS
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy
 from eggshard.planner.choosing.bounds import in_rows
 from eggshard.planner.choosing.ends import Ends
-from eggshard.planner.choosing.open_problem import Opener
+from eggshard.planner.choosing.open_problem import Interface, Opener
 from eggshard.planner.choosing.seeds import seed_of
 from eggshard.planner.context import Context
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import extracted
 from eggshard.planner.progress import timed
+from eggshard.planner.request import USER_ERRORS
 from eggshard.planner.state import Saturated
 from eggshard.spmd.boundaries import even_placements
 
@@ -37,20 +40,32 @@ def with_interfaces(state: Saturated) -> Saturated:
     wanted = EFFORTS[context.limits.effort].bodies and context.mesh.size > 1 and not context.deadline.passed
     if not wanted or not any(node.op in CONTROL_FLOW for node in nodes):
         return state
+    try:
+        found = _found(state)
+    except LimitError:  # not all may lie evenly where others are stated
+        return state
+    except USER_ERRORS:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        warnings.warn(f"loops and branches lie as propagated ({reason})", FallbackWarning, stacklevel=2)
+        return state
+    for node, strategy in found:
+        others = [s for s in plans.hints.interfaces(context, node) if not _is_told(context, node, s)]
+        plans.hints.settle(context, node, (strategy, *others))
+    return state
+
+
+def _found(state: Saturated) -> Sequence[Interface]:
+    plans, context = state.plans, state.plans.context
     outputs = output_options(plans) if state.outputs is None else state.outputs
     inputs = tuple([(placement,) for placement in state.inputs])
     opener = Opener(state, state.graph)
     opened = opener.whole(Ends(inputs, tuple(outputs), {}, tuple(range(len(inputs)))))
     seed = seed_of(opened, context, state.region, plans.hints.found)
     problem = replace(opened.problem, seeds=[] if seed is None else [seed])
-    try:
-        found = timed(state.clock, "bodies", lambda: extracted(context, opener.nodes, problem, True, METHODS))
-    except LimitError:  # not all may lie evenly where others are stated
-        return state
-    for node, strategy in opened.taken(found.selection):
-        others = [s for s in plans.hints.interfaces(context, node) if not _is_told(context, node, s)]
-        plans.hints.settle(context, node, (strategy, *others))
-    return state
+    found = timed(state.clock, "bodies", lambda: extracted(context, opener.nodes, problem, True, METHODS))
+    return opened.taken(found.selection)
 
 
 def _is_told(context: Context, node: ENode, interface: Strategy) -> bool:

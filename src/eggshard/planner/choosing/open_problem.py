@@ -256,6 +256,9 @@ class _Inlining:
             parts.append((len(self.choices), self.opener.body(region)))
             needed += self._region(region, times, entering, leaving if returns else None)
         token = self._class([replicated(())], [Choice(0, 0.0, tuple(dict.fromkeys(needed)))])
+        if self.graph.classes[c].is_tuple and c in self.graph.effects:  # which are needed, used or not
+            group, number = out.shard(c, tuple([options[0] for options in outs]))
+            self.choices[group].append(Choice(number, 0.0, ((token, 0),)))
         self.bodies.append(Body(node, tuple(entering), tuple(leaving), tuple(parts)))
         for r, k in self._results(c):
             for n, p in enumerate(outs[k]):
