@@ -106,6 +106,7 @@ def test_heads():
     assert all(axes_of(spec) == {"model"} for spec in specs(found.in_shardings[0]).values())
 
 
+@pytest.mark.slow
 def test_experts_and_fields():
     params = {"up": f32(8, 32, 64), "router": f32(32, 8)}
     found = es.auto(experts_step, params, f32(64, 32), tactics=[T.expert_parallel("data", 8)], **OPTIONS)

@@ -60,6 +60,7 @@ def test_the_plan_does_not_depend_on_hash_seeds(seeds):
     assert all(other == first for other in others)
 
 
+@pytest.mark.slow
 def test_choices_do_not_depend_on_hash_seeds():
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(partial(printed, CHOICES), (0, 1))

@@ -86,6 +86,7 @@ def test_limits_below_what_must_be_held_are_proved_impossible():
         chooser(program).within(2_300_000)
 
 
+@pytest.mark.slow
 def test_limits_between_proof_and_plans_are_told_so():
     program = program_of(lambda x: x / x.sum(0), f32(256, 64))
     with pytest.raises(LimitError, match=r"the smallest one found takes \d+.*no proof.*every step whole hold at least"):
