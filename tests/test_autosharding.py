@@ -64,6 +64,7 @@ PARAMS = {"in": f32(32, 128), "out": f32(128, 32)}
 STEP = PARAMS, jax.eval_shape(ADAM.init, PARAMS), f32(64, 32), f32(64, 32)
 
 
+@pytest.mark.slow
 def test_a_step_with_adam_by_zero():
     first = es.auto(adam_step, *STEP, tactics=[T.data_parallel("data"), T.zero(1, "data")], **OPTIONS)
     weights, moments, *batch = map(specs, first.in_shardings)

@@ -92,6 +92,7 @@ def test_the_plugin_is_found_where_it_is_installed_or_downloaded(
         bench.run(Console(width=200), only="table")
 
 
+@pytest.mark.slow
 def test_a_preset_that_rests_on_a_section_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_run_that_only_other_runs_join_to_the_layers_finds_its_place():
     assert short is not None and sorted(seam.user for seam in short.seams) == [-1, -1, 0, 0, 1, 1]
 
 
+@pytest.mark.slow
 def test_what_a_lifted_plan_costs_is_known_before_it_is_made(monkeypatch: pytest.MonkeyPatch):
     compared = []
     price = Lift.price
