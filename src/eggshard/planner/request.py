@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from eggshard.costmodel import CostModel, at_hand, named
-from eggshard.errors import CostModelError, LimitError, MeshError, ProgramError, RewriteError, ShardingError
+from eggshard.errors import (
+    CostModelError,
+    FallbackWarning,
+    LimitError,
+    MeshError,
+    ProgramError,
+    RewriteError,
+    ShardingError,
+)
 from eggshard.frontends import frontend_of
 from eggshard.limits import Limits
 from eggshard.planner.progress import Bar
@@ -18,6 +27,8 @@ from eggshard.settings import config
 
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
+
+T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
@@ -68,6 +79,18 @@ def requested(
     limits = limits or Limits(seconds=config.seconds, effort=config.effort)
     limits = replace(limits, effort=effort) if effort else limits
     return Request(program, model, rewrites, limits, exact, loaded=loaded)
+
+
+def or_warned(search: Callable[[], T], otherwise: T, failed: str, instead: str) -> T:
+    """What a search finds; where it fails by no fault of the user's, a FallbackWarning that says what is done instead.
+    """
+    try:
+        return search()
+    except USER_ERRORS:
+        raise
+    except Exception as error:
+        warnings.warn(f"{failed} ({type(error).__name__}: {error}); {instead}", FallbackWarning, stacklevel=4)
+        return otherwise
 
 
 @contextmanager

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from eggshard.costmodel import CostModel
-from eggshard.errors import FallbackWarning, LimitError, MeshError, ShardingError
+from eggshard.errors import LimitError, MeshError, ShardingError
 from eggshard.limits import EFFORTS, Deadline
 from eggshard.memory.search import MemoryPriced
 from eggshard.ops.widening import evaluation_bytes
@@ -31,7 +30,7 @@ from eggshard.planner.optimization import planned, read
 from eggshard.planner.pipeline import OTHERWISE, extracted, left_out, saturated
 from eggshard.planner.progress import timed
 from eggshard.planner.repricing.buckets import LITTLE, NOT_BOUNDED, Shared
-from eggshard.planner.request import USER_ERRORS, Request
+from eggshard.planner.request import Request, or_warned
 from eggshard.planner.state import Task
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
@@ -50,10 +49,9 @@ BOUNDS = ("shards", "dual", "once")
 QUICK = ("local",)
 #: What is left out where candidate placements are too many.
 CAPPED = "all but {} placements of a value"
-#: What is done where a search for less memory fails.
+#: What a warning says of a failure, and what is done where a search for less memory fails.
+FAILED = "the choice of shardings failed"
 NO_LESS = "memory is not looked at"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -113,12 +111,15 @@ class Chooser:
             return min(found, key=lambda choice: self._planned(choice).cost.total)
 
         inputs, outputs = (tuple([options[0] for options in each]) for each in (self.ends.inputs, self.ends.outputs))
-        return _or_warned(search, Choice(inputs, outputs, math.inf), "what is open is replicated where that may be")
+        return or_warned(search, Choice(inputs, outputs, math.inf), FAILED,
+                         "what is open is replicated where that may be")
 
     def at(self, price: float) -> Choice:
         """The choice at a price in seconds per byte that ends hold, or that products and collectives write."""
         cheapest = self.cheapest
-        return _or_warned(lambda: self._choice(self._priced.cheapest(price)), cheapest, NO_LESS) if price else cheapest
+        if not price:
+            return cheapest
+        return or_warned(lambda: self._choice(self._priced.cheapest(price)), cheapest, FAILED, NO_LESS)
 
     def within(self, memory_limit: float | None) -> Choice:
         """The cheapest choice found at which a plan stays within so many bytes per device; LimitError without one.
@@ -144,7 +145,7 @@ class Chooser:
             return found, least.not_found(limit, limited.peak, whole)
 
         otherwise: tuple[Choice | None, str] = cheapest, ""
-        found, reason = _or_warned(search, otherwise, NO_LESS)
+        found, reason = or_warned(search, otherwise, FAILED, NO_LESS)
         if found is None:
             raise LimitError(reason)
         return found
@@ -203,19 +204,6 @@ class Chooser:
 
     def _planned(self, choice: Choice, limit: int | None = None) -> PlanRecord:
         return planned_at(self.request, self.context.program, choice, limit)
-
-
-def _or_warned(search: Callable[[], T], otherwise: T, what: str) -> T:
-    """What a search finds; where it fails by no fault of the user's, a FallbackWarning that says what is done instead.
-    """
-    try:
-        return search()
-    except USER_ERRORS:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        warnings.warn(f"the choice of shardings failed ({reason}); {what}", FallbackWarning, stacklevel=4)
-        return otherwise
 
 
 def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, int] | None) -> Chooser:

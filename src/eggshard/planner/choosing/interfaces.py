@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 from eggshard.egraph.graph import ENode
-from eggshard.errors import FallbackWarning, LimitError
+from eggshard.errors import LimitError
 from eggshard.limits import EFFORTS
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy
@@ -19,7 +18,7 @@ from eggshard.planner.context import Context
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import extracted
 from eggshard.planner.progress import timed
-from eggshard.planner.request import USER_ERRORS
+from eggshard.planner.request import or_warned
 from eggshard.planner.state import Saturated
 from eggshard.spmd.boundaries import even_placements
 
@@ -40,16 +39,9 @@ def with_interfaces(state: Saturated) -> Saturated:
     wanted = EFFORTS[context.limits.effort].bodies and context.mesh.size > 1 and not context.deadline.passed
     if not wanted or not any(node.op in CONTROL_FLOW for node in nodes):
         return state
-    try:
-        found = _found(state)
-    except LimitError:  # not all may lie evenly where others are stated
-        return state
-    except USER_ERRORS:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        warnings.warn(f"loops and branches lie as propagated ({reason})", FallbackWarning, stacklevel=2)
-        return state
+    nothing: Sequence[Interface] = ()
+    found = or_warned(lambda: _found(state), nothing, "the search for loops and branches failed",
+                      "they lie as propagated")
     for node, strategy in found:
         others = [s for s in plans.hints.interfaces(context, node) if not _is_told(context, node, s)]
         plans.hints.settle(context, node, (strategy, *others))
@@ -64,7 +56,10 @@ def _found(state: Saturated) -> Sequence[Interface]:
     opened = opener.whole(Ends(inputs, tuple(outputs), {}, tuple(range(len(inputs)))))
     seed = seed_of(opened, context, state.region, plans.hints.found)
     problem = replace(opened.problem, seeds=[] if seed is None else [seed])
-    found = timed(state.clock, "bodies", lambda: extracted(context, opener.nodes, problem, True, METHODS))
+    try:
+        found = timed(state.clock, "bodies", lambda: extracted(context, opener.nodes, problem, True, METHODS))
+    except LimitError:  # not all may lie evenly where others are stated
+        return ()
     return opened.taken(found.selection)
 
 
