@@ -16,8 +16,9 @@ from eggshard.costmodel.pricing import Pricer, step_info
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.costmodel.schedule import scheduled
 from eggshard.limits import Deadline
+from eggshard.memory.model import Memory
 from eggshard.memory.prediction import memory_of, predicted
-from eggshard.memory.strips.strip_mining import cuts
+from eggshard.memory.strips.strip_mining import Cut, cuts
 from eggshard.plan.reasons import Reasons
 from eggshard.plan.record import PlanRecord
 from eggshard.steps.steps import StepPlan
@@ -29,6 +30,8 @@ _FACTOR, _FIRST = 4.0, 1 / 16
 _PRICES, _HALVINGS = 8, 3
 #: The most loops over strips in a plan, and the fraction of its temporaries' bytes that each loop must save.
 _LOOPS, _SAVING = 4, 0.01
+#: The part of what a loop saves in most strips that it may save less in fewer, where more loops are to follow.
+_LOST = 0.1
 #: The number of other plans, those with least memory, tried in strips if the cheapest plan in strips does not fit.
 _LEAST = 1
 #: Relative cost above the cheapest plan's at which a plan in strips is good enough to stop the search.
@@ -104,28 +107,37 @@ def in_strips_within(limit: float, plan: PlanRecord, deadline: Deadline) -> Plan
     pricer = Pricer(plan.cost_model, plan.mesh)
     for _ in range(_LOOPS):
         fitting: list[tuple[float, int, StepPlan]] = []
-        least, best = memory, program
-        for cut in cuts(program):
-            if deadline.passed:
-                break
-            form = cut.into(cut.parts[-1])
-            taken = predicted(form)
-            if taken.peak < least.peak:
-                least, best = taken, form
-            if taken.peak <= limit:  # in as few strips as will do
-                forms = ((predicted(f).peak, f) for f in map(cut.into, cut.parts[:-1]))
-                peak, form = next(((p, f) for p, f in forms if p <= limit), (taken.peak, form))
-                fitting.append((pricer.program(form), peak, form))
+        least: tuple[Memory, Cut] | None = None
+        for again in (False, True):
+            for cut in () if fitting else cuts(program, again):
+                if deadline.passed:
+                    break
+                taken = predicted(cut.into(cut.parts[-1]))
+                if taken.peak < (memory if least is None else least[0]).peak:
+                    least = taken, cut
+                if taken.peak <= limit:
+                    form, fits = _in_fewest(cut, limit)
+                    fitting.append((pricer.program(form), fits.peak, form))
         if fitting:
             program = min(fitting, key=lambda f: f[:2])[2]
             break
-        if deadline.passed or least.temporaries > (1 - _SAVING) * memory.temporaries:
+        if least is None or deadline.passed or least[0].temporaries > (1 - _SAVING) * memory.temporaries:
             break
-        program, memory = best, least
+        program, memory = _in_fewest(least[1], least[0].peak + _LOST * (memory.peak - least[0].peak))
     if program is plan.device_program:
         return plan
     search = replace(plan.search, notes=(*plan.search.notes, "memory: steps in strips"))
     return replace(plan, device_program=program, search=search)
+
+
+def _in_fewest(cut: Cut, most: float) -> tuple[StepPlan, Memory]:
+    """The program cut into as few strips as take no more than ``most`` bytes, or into most of all."""
+    for parts in cut.parts:
+        form = cut.into(parts)
+        taken = predicted(form)
+        if taken.peak <= most:
+            break
+    return form, taken
 
 
 def prices(plan: PlanRecord, count: int = _PRICES) -> Iterator[float]:

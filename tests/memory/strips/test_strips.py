@@ -10,14 +10,14 @@ from bench.memory import compiled_memory
 
 import eggshard as es
 from eggshard.memory.strips.spans import even
-from eggshard.memory.strips.strip_mining import bands, counts, cuts, in_strips
+from eggshard.memory.strips.strip_mining import bands, counts, cuts, in_strips, made_again
 from eggshard.memory.strips.strips import Strip, lines
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.control_steps import Loop
 from eggshard.steps.piece_steps import Exchange, Round
-from eggshard.steps.steps import AllReduce, AllToAll, Local
+from eggshard.steps.steps import AllGather, AllReduce, AllToAll, Local
 
 B = es.ProgramBuilder
 
@@ -68,6 +68,12 @@ def windowed(b: B) -> None:
     b.output(b.add(b.slice(u, (0, 3), (32, 19)), b.slice(u, (0, 8), (32, 24))), ("x", None))
 
 
+def read_twice(b: B) -> None:
+    """Two products read what is gathered, one along its rows and one along its columns."""
+    x, w = b.input((16, 32), "f32", ("x", None)), b.input((32, 64), "f32", (None, "x"))
+    b.output(b.dot(b.transpose(x, (1, 0)), b.tanh(b.dot(x, w))), (None, "x"))
+
+
 PROGRAMS = [
     windowed, moved, moved_between_two, exchanged, gathered, product, product_of_partial_sums, reduced_between, rolled,
 ]  # fmt: skip
@@ -79,8 +85,8 @@ def planned(build: Callable[[B], None], mesh: dict[str, int] | None = None) -> e
     return es.optimize(b.build())
 
 
-def cut(plan: es.Plan, parts: int) -> Iterator[es.Plan]:
-    for way in cuts(plan.device_program):
+def cut(plan: es.Plan, parts: int, again: bool = False) -> Iterator[es.Plan]:
+    for way in cuts(plan.device_program, again):
         if parts in way.parts:
             yield replace(plan, device_program=way.into(parts))
 
@@ -100,6 +106,30 @@ def test_strips_make_the_same_results(build: Callable[[B], None]) -> None:
 @pytest.mark.parametrize("build", [moved, exchanged, product])
 def test_strips_run_on_devices(build: Callable[[B], None]) -> None:
     next(cut(planned(build), 2)).verify(engines=("jax",))
+
+
+def test_what_is_larger_than_what_it_is_made_of_is_made_again_by_each_reader() -> None:
+    plan = planned(read_twice)
+    assert plan.collectives == {"all-gather": 1}
+    program, several = made_again(plan.device_program)
+    gathers = [s for s in program.steps if isinstance(s.action, AllGather)]
+    assert len(gathers) == 2 and gathers[0].operands == gathers[1].operands
+    assert several >= {v for s in gathers for v in s.results}
+    assert all(mined.wire_bytes == plan.wire_bytes for mined in cut(plan, 4))
+    twice = [mined for mined in cut(plan, 4, again=True)]
+    assert twice and all(mined.wire_bytes == 2 * plan.wire_bytes for mined in twice)
+    for mined in twice:
+        mined.verify(engines=("numpy",))
+    twice[0].verify(engines=("jax",))
+
+
+def test_what_is_in_no_loop_is_made_once() -> None:
+    program = planned(read_twice).device_program
+    cut_elsewhere = [band for band in bands(made_again(program)[0])
+                     if not any(isinstance(band.program.steps[i].action, AllGather) for i in band.lines)]
+    assert cut_elsewhere
+    for band in cut_elsewhere:
+        assert in_strips(band, 2).messages == program.messages
 
 
 def test_strips_of_strips() -> None:

@@ -25,6 +25,8 @@ from eggshard.steps.steps import Step, StepPlan
 
 #: Approximate numbers of strips that are tried for a loop (`python -m bench memory`).
 PARTS = (2, 4, 8, 16)
+#: How many times the bytes of its operands a step's results take so that readers rather make them again than hold them.
+_LARGER = 2
 #: The number of steps, those with the largest values in bytes, that are tried as starts of a loop.
 _STARTS = 8
 
@@ -54,16 +56,58 @@ class Cut(NamedTuple):
     into: Callable[[int], StepPlan]
 
 
-def cuts(program: StepPlan) -> Iterator[Cut]:
-    """The ways to run steps of a program, or of a loop's body, in strips."""
+def cuts(program: StepPlan, again: bool = False) -> Iterator[Cut]:
+    """The ways to run steps of a program, or of a loop's body, in strips.
+
+    again: the ways in which steps run more than once that make much of little, for each reader (`made_again`).
+    """
+    several: set[int] = set()
+    if again:
+        program, several = made_again(program)
     for band in bands(program):
+        if again and several.isdisjoint(band.made()):
+            continue
         parts = counts(band.length)
         if parts:
             yield Cut(parts, partial(in_strips, band))
     for i, step in enumerate(program.steps):
         if isinstance(step.action, Loop):
-            for cut in cuts(step.action.body):
+            for cut in cuts(step.action.body, again):
                 yield Cut(cut.parts, partial(_inside, program, i, cut))
+
+
+def made_again(program: StepPlan) -> tuple[StepPlan, set[int]]:
+    """The program in which every reader of what takes more bytes than what it is made of makes it for itself; and the
+    values that are made so, each of them and its copies.
+
+    It is to be cut: what is in no loop then is made once, as before.
+    """
+    types, held, several = [*program.types], [*program.held], set[int]()
+    steps: list[Step] = []  # from the last one on
+    readers: dict[int, list[int]] = {}
+
+    def append(step: Step) -> None:
+        for v in dict.fromkeys(step.operands):
+            readers.setdefault(v, []).append(len(steps))
+        steps.append(step)
+
+    def copied(step: Step, reader: int) -> Step:
+        copies = {v: len(types) + n for n, v in enumerate(step.results)}
+        types.extend(program.types[v] for v in step.results)
+        held.extend(program.held[v] for v in step.results if program.held)
+        operands = tuple(copies.get(v, v) for v in steps[reader].operands)
+        steps[reader] = replace(steps[reader], operands=operands)
+        return replace(step, results=tuple(copies.values()))
+
+    for step in reversed(program.steps):
+        reading = sorted({i for v in step.results for i in readers.get(v, ())})
+        taken, made = (sum(program.types[v].bytes for v in ends) for ends in (step.operands, step.results))
+        again = made >= _LARGER * taken > 0 and not step.action.has_effects and not {*step.results} & {*program.outputs}
+        for reader in reading[1:] if again else ():
+            append(copied(step, reader))
+            several.update(step.results, steps[-1].results)
+        append(step)
+    return replace(program, steps=tuple(reversed(steps)), types=tuple(types), held=tuple(held)), several
 
 
 def counts(length: int) -> tuple[int, ...]:
