@@ -21,6 +21,9 @@ PREFIX = "eggshard-bench-"
 _ETC = Path("/etc/netns")
 #: Where programs of the system's administrator lie, which a user's path may lack.
 _SYSTEM = "/usr/sbin:/sbin"
+#: What a link passes at once before its rate holds, in seconds at that rate, and in bytes at least: messages of tens of
+#: kilobytes are to take as long as on a link that is as slow.
+_BURST, _LEAST_BURST = 0.5e-3, 1 << 14
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
@@ -92,9 +95,10 @@ class Network:
             _run("ip", "-n", name, "address", "add", f"{address}/16", "dev", "eth0")
             for device in ("lo", "eth0"):
                 _run("ip", "-n", name, "link", "set", device, "up")
+            burst = int(max(_LEAST_BURST, _BURST * bits(self.rate) / 8))
             for at, device in ((name, "eth0"), (self._bridge, port)):
                 _run("tc", "-n", at, "qdisc", "add", "dev", device, "root", "tbf",
-                     "rate", self.rate, "burst", "64k", "latency", "400ms")  # fmt: skip
+                     "rate", self.rate, "burst", str(burst), "latency", "400ms")  # fmt: skip
 
 
 class OneHost:

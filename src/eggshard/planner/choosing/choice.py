@@ -29,7 +29,7 @@ from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.optimization import planned, read
 from eggshard.planner.pipeline import OTHERWISE, extracted, left_out, saturated
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import LITTLE, NOT_BOUNDED, Shared
+from eggshard.planner.repricing.buckets import LITTLE
 from eggshard.planner.request import Request, or_warned
 from eggshard.planner.state import Task
 from eggshard.program.mesh import Mesh
@@ -47,6 +47,8 @@ CLOSE, FEW, MOST = 1e-2, 4, 1.5
 BOUNDS = ("shards", "dual", "once")
 #: The methods by which problems under a memory limit are solved, of which there are many.
 QUICK = ("local",)
+#: The methods of a search from plans that are known.
+AGAIN = ("local", "recombine")
 #: What is left out where candidate placements are too many.
 CAPPED = "all but {} placements of a value"
 #: What a warning says of a failure, and what is done where a search for less memory fails.
@@ -254,13 +256,10 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
     latencies, and not all."""
     clock, context = task.clock, task.plans.context
     found = timed(clock, "select", lambda: _searched(context, nodes, opened, ends))
-    relaxed = without_shared(opened, opener.plans)
-    bounded = found if relaxed is None else timed(clock, "select", lambda: extracted(
-        context, nodes, replace(relaxed, seeds=_seeds(found)), True, BOUNDS))
-    bound = max(bounded.bound, bounded.once) - most_preference(opened)
+    bound = _bound(task, ends, opener, opened, nodes, found)
 
     def choice(selection: Selection, opened: OpenProblem = opened) -> Choice:
-        return Choice(*opened.placed(selection), selection.cost - preference(opened, selection), max(0.0, bound),
+        return Choice(*opened.placed(selection), selection.cost - preference(opened, selection), bound,
                       _left_out(opener, opened), clock)
 
     if not opened.has_body(in_rows) and not _exchanges(opened, found.selection):
@@ -268,11 +267,31 @@ def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes:
         if alone is None or _hurried(context):
             return [first]
         paying = with_preferences(alone.whole(ends), task.input_types)
-        other = choice(timed(clock, "select", lambda: _searched(context, nodes, paying, ends)).selection, paying)
-        return [other] if other.cost <= (1 + LITTLE) * first.cost else [first, other]
+        if opener.together is None:
+            other = choice(timed(clock, "select", lambda: _searched(context, nodes, paying, ends)).selection, paying)
+            return [other] if other.cost <= (1 + LITTLE) * first.cost else [first, other]
+        begun = replace(paying.problem, seeds=[*_seeds_there(found, opened, paying), *seeds_of(paying, context, ends)])
+        other = choice(timed(clock, "select", lambda: extracted(
+            context, nodes, begun, True, AGAIN)).selection, paying)
+        return [first] if other.inputs == first.inputs and other.outputs == first.outputs else [first, other]
     others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
     most = MOST * found.selection.cost
     return [choice(selection) for selection in (found.selection, *others) if selection.cost <= most]
+
+
+def _bound(
+    task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int, found: Extraction
+) -> float:
+    """What no plan costs less than, of those that the rewrites derive, whatever its steps share; 0 for none."""
+    context, free = task.plans.context, opener.together
+    if free is not None and _hurried(context):
+        return 0.0
+    cheap = opened if free is None else with_preferences(free.whole(ends), task.input_types)
+    relaxed = without_shared(cheap, opener.plans)
+    if relaxed is not None or free is not None:
+        problem = replace(cheap.problem if relaxed is None else relaxed, seeds=_seeds_there(found, opened, cheap))
+        found = timed(task.clock, "select", lambda: extracted(context, nodes, problem, True, BOUNDS))
+    return max(0.0, max(found.bound, found.once) - most_preference(cheap))
 
 
 def _hurried(context: Context) -> bool:
@@ -312,8 +331,6 @@ def _left_out(opener: Opener, opened: OpenProblem) -> tuple[str, ...]:
     found.append("plans that compute something twice")
     if any(part.encoding.shared for part, *_ in regions_of(opened)):
         found.append("steps that conversions of one value share")
-    if isinstance(context.pricer, Shared) and context.pricer.part:
-        found.append(NOT_BOUNDED)
     if context.pricer.overlap:
         found.append("what is computed while messages are on their way")
     if opened.bodies:
@@ -333,7 +350,7 @@ def _searched(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> 
     def begun(found: Extraction, seeds: list[dict[int, int]]) -> Problem:
         return replace(problem, seeds=[*_seeds(found), *seeds])
 
-    other = extracted(context, nodes, begun(found, seeds_of(opened, context, ends)), True, ("local", "recombine"))
+    other = extracted(context, nodes, begun(found, seeds_of(opened, context, ends)), True, AGAIN)
     if other.selection.cost >= found.selection.cost * (1 - context.limits.gap):
         return found
     last = extracted(context, nodes, begun(other, []), True)
@@ -342,6 +359,12 @@ def _searched(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> 
 
 def _seeds(found: Extraction) -> list[dict[int, int]]:
     return [{c: some[0] for c, some in found.selection.chosen.items()}]
+
+
+def _seeds_there(found: Extraction, opened: OpenProblem, other: OpenProblem) -> list[dict[int, int]]:
+    """A plan to begin with in a problem under other prices, which may not offer the same choices."""
+    counts = ([len(choices) for choices in each.problem.choices] for each in (opened, other))
+    return _seeds(found) if next(counts) == next(counts) else []
 
 
 def _lengthened(choice: Choice, short: Short, ends: Ends) -> Choice:

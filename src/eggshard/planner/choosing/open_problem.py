@@ -134,11 +134,19 @@ class Opener:
 
     @property
     def alone(self) -> Opener | None:
-        """An opener at whose prices each all-reduce pays its latency, where none does at this one's."""
+        """An opener at whose prices each all-reduce pays its latency; None where each does at this one's."""
         prices = self.plans.context.pricer
-        if not isinstance(prices, Shared) or prices.part:
-            return None
-        return Opener(self.task, self.graphs[self.task.region], prices.base)
+        return self._at(prices.base) if isinstance(prices, Shared) else None
+
+    @property
+    def together(self) -> Opener | None:
+        """An opener at whose prices all-reduces pay no latency; None where these say all that plans may save by sharing
+        latencies."""
+        prices = self.plans.context.pricer
+        return self._at(Shared(prices.base)) if isinstance(prices, Shared) and prices.part else None
+
+    def _at(self, prices: Pricer) -> Opener:
+        return Opener(self.task, self.graphs[self.task.region], prices)
 
     @property
     def nodes(self) -> int:
