@@ -16,10 +16,11 @@ from eggshard.ops.widening import evaluation_bytes
 from eggshard.plan.record import PlanRecord
 from eggshard.planner.choosing.bounds import exchanges, in_rows, regions_of, without_shared
 from eggshard.planner.choosing.ends import Ends, groups_of
+from eggshard.planner.choosing.latencies import Priced, alike
 from eggshard.planner.choosing.limited import Least, LimitedSearch, PricedProblem
 from eggshard.planner.choosing.narrowing import Narrowing
 from eggshard.planner.choosing.open_problem import Opener, OpenProblem
-from eggshard.planner.choosing.preference import most_preference, preference, with_preferences
+from eggshard.planner.choosing.preference import most_preference, preference
 from eggshard.planner.choosing.seeds import seeds_of
 from eggshard.planner.context import Context
 from eggshard.planner.hints import Hints
@@ -36,13 +37,13 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program
 from eggshard.program.sharding import AUTO, Sharding
-from eggshard.selection.problem import IMPOSSIBLE, Extraction, Problem, Selection
+from eggshard.selection.problem import IMPOSSIBLE, Extraction, Selection
 
 #: How many times the work of a selection whose ends are stated that of open ones may take (`python -m bench auto`).
 WORK = 4
 #: The gap at which a choice is as good as another. Where that does not tell, how many others are planned, and how much
-#: more these may cost.
-CLOSE, FEW, MOST = 1e-2, 4, 1.5
+#: more these may cost: where exchanges are shared, and where only latencies are.
+CLOSE, FEW, MOST, NEAR = 1e-2, 4, 1.5, 1.05
 #: The methods of the portfolio that bound plans.
 BOUNDS = ("shards", "dual", "once")
 #: The methods by which problems under a memory limit are solved, of which there are many.
@@ -106,9 +107,9 @@ class Chooser:
         replication unless something else is asked for.
         """
         def search() -> Choice:
-            task, ends = self._form
-            found = _choices(task, ends, *self._opened)
-            if self._shortened is not None or len(found) == 1:
+            opener, (task, ends) = self._opened.opener, self._form
+            found = _choices(task.plans.context, ends, self._opened, WORK * opener.nodes, self._shortened is not None)
+            if len(found) == 1:
                 return self._whole(found[0])
             return min(found, key=lambda choice: self._planned(choice).cost.total)
 
@@ -171,17 +172,17 @@ class Chooser:
         return replace(self.task, plans=plans, region=short.program.region), ends
 
     @cached_property
-    def _opened(self) -> tuple[Opener, OpenProblem, int]:
+    def _opened(self) -> Priced:
         (task, ends), context = self._form, self.context
         opener = Opener(task, timed(task.clock, "saturate", lambda: saturated(context, task.region, task.rules)))
-        return opener, with_preferences(opener.whole(ends), task.input_types), WORK * opener.nodes
+        return Priced.of(opener, ends, _hurried(context))
 
     @cached_property
     def _priced(self) -> PricedProblem:
-        (task, ends), (_, opened, nodes) = self._form, self._opened
+        (task, ends), opened = self._form, self._opened.problem
         outputs = [task.region.types[v] for v in task.region.outputs]
         return PricedProblem(opened, ends, task.input_types, outputs, lambda problem: extracted(
-            self._time, nodes, problem, True, QUICK).selection)
+            self._time, WORK * self._opened.opener.nodes, problem, True, QUICK).selection)
 
     @cached_property
     def _time(self) -> Context:
@@ -192,7 +193,7 @@ class Chooser:
     def _choice(self, selection: Selection) -> Choice:
         """The choice that a selection is; the bound of any is its own."""
         known = self.cheapest
-        return self._whole(Choice(*self._opened[1].placed(selection), self._priced.cost(selection), known.bound,
+        return self._whole(Choice(*self._opened.problem.placed(selection), self._priced.cost(selection), known.bound,
                                   known.left_out, known.clock))
 
     def _whole(self, choice: Choice) -> Choice:
@@ -250,48 +251,52 @@ def planned_at(request: Request, program: Program, choice: Choice, limit: int | 
     return planned(asked, limit, Deadline(limits.seconds))
 
 
-def _choices(task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int) -> list[Choice]:
+def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bool) -> list[Choice]:
     """The choice at which a plan costs least, and others where the problem does not tell all that they cost: what looks
     at neighbours shares exchanges and wrap-arounds, iterations run in rows (`planner.rows`), and all-reduces share some
-    latencies, and not all."""
-    clock, context = task.clock, task.plans.context
+    latencies, and not all.
+
+    short: for the short form of a program, whose plans are not compared, nor bounds of the whole one's.
+    """
+    opener, opened, clock = priced.opener, priced.problem, priced.opener.task.clock
     found = timed(clock, "select", lambda: _searched(context, nodes, opened, ends))
-    bound = _bound(task, ends, opener, opened, nodes, found)
+    bound = 0.0 if short else _bound(context, priced, nodes, found)
 
     def choice(selection: Selection, opened: OpenProblem = opened) -> Choice:
         return Choice(*opened.placed(selection), selection.cost - preference(opened, selection), bound,
                       _left_out(opener, opened), clock)
 
-    if not opened.has_body(in_rows) and not _exchanges(opened, found.selection):
-        first, alone = choice(found.selection), opener.alone
-        if alone is None or _hurried(context):
-            return [first]
-        paying = with_preferences(alone.whole(ends), task.input_types)
-        if opener.together is None:
-            other = choice(timed(clock, "select", lambda: _searched(context, nodes, paying, ends)).selection, paying)
-            return [other] if other.cost <= (1 + LITTLE) * first.cost else [first, other]
-        begun = replace(paying.problem, seeds=[*_seeds_there(found, opened, paying), *seeds_of(paying, context, ends)])
-        other = choice(timed(clock, "select", lambda: extracted(
-            context, nodes, begun, True, AGAIN)).selection, paying)
-        return [first] if other.inputs == first.inputs and other.outputs == first.outputs else [first, other]
-    others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
-    most = MOST * found.selection.cost
-    return [choice(selection) for selection in (found.selection, *others) if selection.cost <= most]
+    def with_others(most: float) -> list[Choice]:
+        others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
+        near = (choice(s) for s in others if s.cost <= most * found.selection.cost)
+        elsewhere = {(c.inputs, c.outputs): c for c in near if (c.inputs, c.outputs) != (first.inputs, first.outputs)}
+        return [first, *list(elsewhere.values())[:FEW]]
+
+    first, paying = choice(found.selection), priced.whole
+    if short:
+        return [first]
+    if opened.has_body(in_rows) or _exchanges(opened, found.selection):
+        return with_others(MOST)
+    if paying is None or paying is opened:
+        return [first]
+    if priced.large:
+        return with_others(NEAR)
+    again = timed(clock, "select", lambda: _searched(context, nodes, paying, ends, _seeds(found)))
+    other = choice(again.selection, paying)
+    return [other] if other.cost <= (1 + LITTLE) * first.cost else [first, other]
 
 
-def _bound(
-    task: Task, ends: Ends, opener: Opener, opened: OpenProblem, nodes: int, found: Extraction
-) -> float:
+def _bound(context: Context, priced: Priced, nodes: int, found: Extraction) -> float:
     """What no plan costs less than, of those that the rewrites derive, whatever its steps share; 0 for none."""
-    context, free = task.plans.context, opener.together
-    if free is not None and _hurried(context):
+    none = priced.none
+    if none is None:
         return 0.0
-    cheap = opened if free is None else with_preferences(free.whole(ends), task.input_types)
-    relaxed = without_shared(cheap, opener.plans)
-    if relaxed is not None or free is not None:
-        problem = replace(cheap.problem if relaxed is None else relaxed, seeds=_seeds_there(found, opened, cheap))
-        found = timed(task.clock, "select", lambda: extracted(context, nodes, problem, True, BOUNDS))
-    return max(0.0, max(found.bound, found.once) - most_preference(cheap))
+    relaxed = without_shared(none, priced.opener.plans)
+    if relaxed is not None or none is not priced.problem:
+        seeds = _seeds(found) if alike(none, priced.problem) else []
+        problem = replace(none.problem if relaxed is None else relaxed, seeds=seeds)
+        found = timed(priced.opener.task.clock, "select", lambda: extracted(context, nodes, problem, True, BOUNDS))
+    return max(0.0, max(found.bound, found.once) - most_preference(none))
 
 
 def _hurried(context: Context) -> bool:
@@ -321,7 +326,7 @@ def _elsewhere(context: Context, nodes: int, opened: OpenProblem, ends: Ends) ->
             found.append(extracted(context, nodes, there, True, ("local",)).selection)
         except LimitError:  # what is stated elsewhere leaves no plan there
             continue
-    return sorted(found, key=lambda selection: selection.cost)[1 : FEW + 1]
+    return sorted(found, key=lambda selection: selection.cost)
 
 
 def _left_out(opener: Opener, opened: OpenProblem) -> tuple[str, ...]:
@@ -340,31 +345,33 @@ def _left_out(opener: Opener, opened: OpenProblem) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _searched(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> Extraction:
-    """The cheapest plan found, by itself or, unless in a hurry, from what propagation makes of single shardings."""
+def _searched(
+    context: Context, nodes: int, opened: OpenProblem, ends: Ends, known: list[dict[int, int]] | None = None
+) -> Extraction:
+    """The cheapest plan found, by itself or, unless in a hurry, from what propagation makes of single shardings.
+
+    known: plans of a similar problem. With these the search is quick: from them and from propagation.
+    """
     problem = opened.problem
+
+    def begun(seeds: list[dict[int, int]]) -> Extraction:
+        begin = replace(problem, seeds=[*seeds, *seeds_of(opened, context, ends)])
+        return extracted(context, nodes, begin, True, AGAIN)
+
+    if known is not None:
+        return begun(known)
     found = extracted(context, nodes, problem, True)
     if found.gap <= CLOSE or _hurried(context) or context.deadline.passed:
         return found
-
-    def begun(found: Extraction, seeds: list[dict[int, int]]) -> Problem:
-        return replace(problem, seeds=[*_seeds(found), *seeds])
-
-    other = extracted(context, nodes, begun(found, seeds_of(opened, context, ends)), True, AGAIN)
+    other = begun(_seeds(found))
     if other.selection.cost >= found.selection.cost * (1 - context.limits.gap):
         return found
-    last = extracted(context, nodes, begun(other, []), True)
+    last = extracted(context, nodes, replace(problem, seeds=_seeds(other)), True)
     return replace(last, bound=max(last.bound, found.bound), once=max(last.once, found.once))
 
 
 def _seeds(found: Extraction) -> list[dict[int, int]]:
     return [{c: some[0] for c, some in found.selection.chosen.items()}]
-
-
-def _seeds_there(found: Extraction, opened: OpenProblem, other: OpenProblem) -> list[dict[int, int]]:
-    """A plan to begin with in a problem under other prices, which may not offer the same choices."""
-    counts = ([len(choices) for choices in each.problem.choices] for each in (opened, other))
-    return _seeds(found) if next(counts) == next(counts) else []
 
 
 def _lengthened(choice: Choice, short: Short, ends: Ends) -> Choice:

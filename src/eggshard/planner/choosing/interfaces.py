@@ -23,7 +23,7 @@ from eggshard.planner.state import Saturated
 from eggshard.spmd.boundaries import even_placements
 
 #: Of the portfolio: the integer program and dual ascent take longer, and found the same on 40 loops (decision 63).
-METHODS = ("local", "recombine")
+METHODS = ("local", "dual", "recombine")
 
 
 def with_interfaces(state: Saturated) -> Saturated:

@@ -27,7 +27,7 @@ from eggshard.planner.encoding.amortised import amortised, unchanged_inputs
 from eggshard.planner.encoding.encode import Computed, Delivered, Encoder, Encoding, Widening
 from eggshard.planner.encoding.widening import Widener
 from eggshard.planner.progress import timed
-from eggshard.planner.repricing.buckets import PART, Shared, prices_to_begin
+from eggshard.planner.repricing.buckets import PART, prices_to_begin
 from eggshard.planner.state import Task
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Region
@@ -132,20 +132,8 @@ class Opener:
         self.plans = task.plans.priced_by(prices)
         self._bodies: dict[Region, OpenProblem] = {}
 
-    @property
-    def alone(self) -> Opener | None:
-        """An opener at whose prices each all-reduce pays its latency; None where each does at this one's."""
-        prices = self.plans.context.pricer
-        return self._at(prices.base) if isinstance(prices, Shared) else None
-
-    @property
-    def together(self) -> Opener | None:
-        """An opener at whose prices all-reduces pay no latency; None where these say all that plans may save by sharing
-        latencies."""
-        prices = self.plans.context.pricer
-        return self._at(Shared(prices.base)) if isinstance(prices, Shared) and prices.part else None
-
-    def _at(self, prices: Pricer) -> Opener:
+    def at(self, prices: Pricer) -> Opener:
+        """An opener of the same task at other prices."""
         return Opener(self.task, self.graphs[self.task.region], prices)
 
     @property
