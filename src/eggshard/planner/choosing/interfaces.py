@@ -22,7 +22,7 @@ from eggshard.planner.request import or_warned
 from eggshard.planner.state import Saturated
 from eggshard.spmd.boundaries import even_placements
 
-#: Of the portfolio: the integer program and dual ascent take longer, and found the same on 40 loops (decision 63).
+#: Of the portfolio: the integer program takes longer, and found the same on 40 loops (decision 63).
 METHODS = ("local", "dual", "recombine")
 
 
