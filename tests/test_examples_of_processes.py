@@ -42,6 +42,7 @@ def test_two_processes() -> None:
     assert "collective-permute" in done.stdout
 
 
+@pytest.mark.slow
 def test_as_slurm_starts_it(tmp_path: Path) -> None:
     job, arguments = slurm_job(), ["--cpu-devices", "2", "--sequence", "32", "--plan", str(tmp_path / "plan.json")]
     started = [

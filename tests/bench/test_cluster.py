@@ -132,6 +132,7 @@ def test_a_second_signal_does_not_interrupt_what_is_removed() -> None:
     assert removed == ["all"] and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
+@pytest.mark.slow
 @needs_network
 def test_a_killed_process_leaves_nothing() -> None:
     script = ("import signal, time\nfrom bench.cluster.network import *\n"

@@ -75,6 +75,7 @@ def digest(seeds: range) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_plans_do_not_depend_on_the_process() -> None:
     seeds = range(6)
     program = f"from tests.triton.test_random_kernels import digest; print(digest({seeds}))"

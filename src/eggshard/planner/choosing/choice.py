@@ -280,7 +280,7 @@ def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bo
     if paying is None or paying is opened:
         return [first]
     if priced.large:
-        return with_others(NEAR)
+        return with_others(NEAR) if priced.latencies(found.selection) > (NEAR - 1) * first.cost else [first]
     again = timed(clock, "select", lambda: _searched(context, nodes, paying, ends, _seeds(found)))
     other = choice(again.selection, paying)
     return [other] if other.cost <= (1 + LITTLE) * first.cost else [first, other]

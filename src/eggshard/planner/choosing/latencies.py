@@ -6,6 +6,7 @@ the gradients of a step, wait together at its end, wherever ends lie; others, su
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from eggshard.planner.choosing.ends import Ends
 from eggshard.planner.choosing.open_problem import Opener, OpenProblem
 from eggshard.planner.choosing.preference import with_preferences
 from eggshard.planner.repricing.buckets import Shared
+from eggshard.selection.problem import Selection
+from eggshard.selection.verify import price
 
 
 class Priced(NamedTuple):
@@ -39,6 +42,13 @@ class Priced(NamedTuple):
         """Whether the e-graph is too large for a second search to be cheap."""
         prices = self.opener.plans.context.pricer
         return isinstance(prices, Shared) and prices.part > 0
+
+    def latencies(self, selection: Selection) -> float:
+        """The seconds that a selection pays for latencies if none is shared; infinite where that is not known."""
+        if self.none is None or self.whole is None or not alike(self.none, self.whole):
+            return math.inf
+        none, whole = (price(opened.problem, selection) for opened in (self.none, self.whole))
+        return whole - none
 
     @classmethod
     def of(cls, opener: Opener, ends: Ends, hurried: bool) -> Priced:

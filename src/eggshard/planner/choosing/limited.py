@@ -29,6 +29,7 @@ from eggshard.planner.repricing.memory_bound import Held
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program
 from eggshard.program.types import TensorType
+from eggshard.selection import verify
 from eggshard.selection.problem import IMPOSSIBLE, Problem, Selection
 
 #: The most selections that branching makes, and plans that are made at them (`python -m bench auto --limits`).
@@ -75,9 +76,7 @@ class PricedProblem:
 
     def cost(self, selection: Selection) -> float:
         """What a selection costs where bytes cost nothing."""
-        choices, conversions = self.problem.choices, self.problem.conversions
-        return (sum(choices[c][n].cost for c, chosen in selection.chosen.items() for n in chosen)
-                + sum(float(conversions[c][p, q]) for c, p, q in selection.conversions))
+        return verify.price(self.problem, selection)
 
     def branched(self, price: float, within: Callable[[Selection], bool]) -> Iterator[Selection]:
         """Selections at a price, the cheapest first: of each, others follow in which an end holds less, or, where what
