@@ -1,5 +1,6 @@
 """The command line: what it prints, what it writes, and how it answers mistakes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,21 @@ def test_optimize_prints_the_plan_and_writes_files(program: Path, tmp_path: Path
     assert "all-reduce" in result.output and "equal to the unsharded program" in result.output
     assert "stablehlo.all_reduce" in lowered.read_text()
     assert Plan.from_json(saved.read_text()).collectives == {"all-reduce": 1}
+
+
+def test_optimize_chooses_what_is_open(tmp_path: Path) -> None:
+    path, saved = tmp_path / "open.mlir", tmp_path / "plan.json"
+    path.write_text(re.sub(r" \{sdy.sharding = #sdy.sharding<@mesh, [^>]*>\}", "", MODULE))
+    options = ["--auto", "--cost-model", "wire-bytes", "--json", str(saved)]
+    result = CliRunner().invoke(app, ["optimize", str(path), *options])
+    assert result.exit_code == 0, result.output
+    assert "input arg0: [{" in result.output and "output result0: [{" in result.output
+    assert Plan.from_json(saved.read_text()).wire_bytes == 0
+    path.write_text(path.read_text().replace('sdy.mesh @mesh = <["x"=4, "y"=2]>', ""))
+    result = CliRunner().invoke(app, ["optimize", str(path), "--auto", "--mesh", "x=8"])
+    assert result.exit_code == 0 and "on {'x': 8}" in result.output, result.output
+    result = CliRunner().invoke(app, ["optimize", str(path), "--mesh", "x=8"])
+    assert result.exit_code == 2 and "--mesh is for --auto" in result.output
 
 
 def test_explain_shows_the_baseline(program: Path) -> None:

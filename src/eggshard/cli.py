@@ -34,6 +34,10 @@ Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the sea
 MemoryLimit = Annotated[str | None, typer.Option(
     "--memory-limit", help="What inputs, outputs and temporaries may take of a device, e.g. 512MiB or 16GiB.")]
 
+Auto = Annotated[bool, typer.Option(
+    "--auto", help="Choose where inputs and outputs lie of which the module says nothing, or leaves dimensions open.")]
+OnMesh = Annotated[str | None, typer.Option("--mesh", help="With --auto: the mesh of a module without one: x=4,y=2.")]
+
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -93,11 +97,21 @@ def optimize(
     exact: Exact = False,
     seconds: Seconds = 60.0,
     memory_limit: MemoryLimit = None,
+    auto: Auto = False,
+    mesh: OnMesh = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the unsharded program.")] = False,
 ) -> None:
     """Find the cheapest plan, and print it."""
-    plan = planned(program, model, exact, seconds, memory_limit)
+    if mesh is not None and not auto:
+        raise typer.BadParameter("--mesh is for --auto: where shardings are stated, the module states the mesh")
+    plan = planned(program, model, exact, seconds, memory_limit, auto=auto, mesh=mesh)
     typer.echo(str(plan))
+    if auto:
+        chosen = plan.program
+        for kind, names, shardings in (("input", chosen.input_names, chosen.input_shardings),
+                                       ("output", chosen.output_names, chosen.output_shardings)):
+            for name, sharding in zip(names, shardings, strict=True):
+                typer.echo(f"{kind} {name}: {sharding}")
     if output:
         output.write_text(plan.to_stablehlo())
     if json:
@@ -141,16 +155,21 @@ def diff(
 
 
 def planned(
-    source: Path | str, model: str | None, exact: bool, seconds: float, memory_limit: str | None,
+    source: Path | str, model: str | None, exact: bool, seconds: float, memory_limit: str | None, *,
+    auto: bool = False, mesh: str | None = None,
 ) -> Plan:
-    """The cheapest plan of a module: a file, standard input, or its text. After Ctrl-C the best one so far."""
+    """The cheapest plan of a module: a file, standard input, or its text. After Ctrl-C the best one so far.
+
+    auto: where its inputs and outputs lie best, on a mesh if it states none.
+    """
     import eggshard
 
+    choose = {"shardings": eggshard.AUTO, "mesh": parse_mesh(mesh) if mesh else None} if auto else {}
     try:
         return eggshard.optimize(
             text_of(source) if source == _STDIN else source, cost_model=model, exact=exact,
             limits=eggshard.Limits(seconds=seconds, effort=eggshard.config.effort),
-            memory_limit=parse_size(memory_limit) if memory_limit else None)
+            memory_limit=parse_size(memory_limit) if memory_limit else None, **choose)
     except eggshard.Interrupted as interrupted:
         if interrupted.plan is None:
             raise
