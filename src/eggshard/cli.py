@@ -164,12 +164,12 @@ def planned(
     """
     import eggshard
 
-    choose = {"shardings": eggshard.AUTO, "mesh": parse_mesh(mesh) if mesh else None} if auto else {}
     try:
         return eggshard.optimize(
             text_of(source) if source == _STDIN else source, cost_model=model, exact=exact,
             limits=eggshard.Limits(seconds=seconds, effort=eggshard.config.effort),
-            memory_limit=parse_size(memory_limit) if memory_limit else None, **choose)
+            memory_limit=parse_size(memory_limit) if memory_limit else None,
+            shardings=eggshard.AUTO if auto else None, mesh=parse_mesh(mesh) if mesh else None)
     except eggshard.Interrupted as interrupted:
         if interrupted.plan is None:
             raise

@@ -140,6 +140,7 @@ def test_random_programs_of_layers_often(rng):
     check(program, planned(program))
 
 
+@pytest.mark.slow
 @settings(max_examples=1, derandomize=True, **slowly)
 @given(st.randoms(use_true_random=False))
 def test_random_programs_of_equal_parts_that_are_no_row_of_layers(rng):
