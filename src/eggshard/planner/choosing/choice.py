@@ -37,13 +37,16 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program
 from eggshard.program.sharding import AUTO, Sharding
-from eggshard.selection.problem import IMPOSSIBLE, Extraction, Selection
+from eggshard.selection.problem import IMPOSSIBLE, Extraction, Problem, Selection
 
 #: How many times the work of a selection whose ends are stated that of open ones may take (`python -m bench auto`).
 WORK = 4
 #: The gap at which a choice is as good as another. Where that does not tell, how many others are planned, and how much
-#: more these may cost: where exchanges are shared, and where only latencies are.
-CLOSE, FEW, MOST, NEAR = 1e-2, 4, 1.5, 1.05
+#: more these may cost where exchanges are shared.
+CLOSE, FEW, MOST = 1e-2, 4, 1.5
+#: How much more others may cost where only latencies are shared, and the part of a cost that latencies have to be for
+#: that, unless the e-graph is small.
+SOME = 0.05
 #: The methods of the portfolio that bound plans.
 BOUNDS = ("shards", "dual", "once")
 #: The methods by which problems under a memory limit are solved, of which there are many.
@@ -262,28 +265,19 @@ def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bo
     found = timed(clock, "select", lambda: _searched(context, nodes, opened, ends))
     bound = 0.0 if short else _bound(context, priced, nodes, found)
 
-    def choice(selection: Selection, opened: OpenProblem = opened) -> Choice:
+    def choice(selection: Selection) -> Choice:
         return Choice(*opened.placed(selection), selection.cost - preference(opened, selection), bound,
                       _left_out(opener, opened), clock)
 
-    def with_others(most: float) -> list[Choice]:
-        others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
-        near = (choice(s) for s in others if s.cost <= most * found.selection.cost)
-        elsewhere = {(c.inputs, c.outputs): c for c in near if (c.inputs, c.outputs) != (first.inputs, first.outputs)}
-        return [first, *list(elsewhere.values())[:FEW]]
-
-    first, paying = choice(found.selection), priced.whole
-    if short:
+    first = choice(found.selection)
+    shared = opened.has_body(in_rows) or _exchanges(opened, found.selection)
+    if short or not (shared or priced.latencies(found.selection) > first.cost * (SOME if priced.large else LITTLE)):
         return [first]
-    if opened.has_body(in_rows) or _exchanges(opened, found.selection):
-        return with_others(MOST)
-    if paying is None or paying is opened:
-        return [first]
-    if priced.large:
-        return with_others(NEAR) if priced.latencies(found.selection) > (NEAR - 1) * first.cost else [first]
-    again = timed(clock, "select", lambda: _searched(context, nodes, paying, ends, _seeds(found)))
-    other = choice(again.selection, paying)
-    return [other] if other.cost <= (1 + LITTLE) * first.cost else [first, other]
+    others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
+    most = (MOST if shared else 1 + SOME) * found.selection.cost
+    near = (choice(selection) for selection in others if selection.cost <= most)
+    elsewhere = {(c.inputs, c.outputs): c for c in near if (c.inputs, c.outputs) != (first.inputs, first.outputs)}
+    return [first, *list(elsewhere.values())[:FEW]]
 
 
 def _bound(context: Context, priced: Priced, nodes: int, found: Extraction) -> float:
@@ -345,28 +339,20 @@ def _left_out(opener: Opener, opened: OpenProblem) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _searched(
-    context: Context, nodes: int, opened: OpenProblem, ends: Ends, known: list[dict[int, int]] | None = None
-) -> Extraction:
-    """The cheapest plan found, by itself or, unless in a hurry, from what propagation makes of single shardings.
-
-    known: plans of a similar problem. With these the search is quick: from them and from propagation.
-    """
+def _searched(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> Extraction:
+    """The cheapest plan found, by itself or, unless in a hurry, from what propagation makes of single shardings."""
     problem = opened.problem
-
-    def begun(seeds: list[dict[int, int]]) -> Extraction:
-        begin = replace(problem, seeds=[*seeds, *seeds_of(opened, context, ends)])
-        return extracted(context, nodes, begin, True, AGAIN)
-
-    if known is not None:
-        return begun(known)
     found = extracted(context, nodes, problem, True)
     if found.gap <= CLOSE or _hurried(context) or context.deadline.passed:
         return found
-    other = begun(_seeds(found))
+
+    def begun(found: Extraction, seeds: list[dict[int, int]]) -> Problem:
+        return replace(problem, seeds=[*_seeds(found), *seeds])
+
+    other = extracted(context, nodes, begun(found, seeds_of(opened, context, ends)), True, AGAIN)
     if other.selection.cost >= found.selection.cost * (1 - context.limits.gap):
         return found
-    last = extracted(context, nodes, replace(problem, seeds=_seeds(other)), True)
+    last = extracted(context, nodes, begun(other, []), True)
     return replace(last, bound=max(last.bound, found.bound), once=max(last.once, found.once))
 
 

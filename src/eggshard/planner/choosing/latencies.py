@@ -44,8 +44,11 @@ class Priced(NamedTuple):
         return isinstance(prices, Shared) and prices.part > 0
 
     def latencies(self, selection: Selection) -> float:
-        """The seconds that a selection pays for latencies if none is shared; infinite where that is not known."""
-        if self.none is None or self.whole is None or not alike(self.none, self.whole):
+        """The seconds that a selection pays for latencies if none is shared; 0 in a hurry, infinite where the problems
+        do not tell."""
+        if self.none is None or self.whole is None:
+            return 0.0
+        if not alike(self.none, self.whole):
             return math.inf
         none, whole = (price(opened.problem, selection) for opened in (self.none, self.whole))
         return whole - none
