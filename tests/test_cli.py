@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from eggshard import shardy
 from eggshard.api import Plan
 from eggshard.cli import app, main, parse_mesh, parse_size, parse_spec, parse_tensor
-from eggshard.errors import EggshardError
+from eggshard.errors import EggshardError, MeshError
 from eggshard.version import __version__
 
 MODULE = """
@@ -69,6 +69,8 @@ def test_optimize_chooses_what_is_open(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('sdy.mesh @mesh = <["x"=4, "y"=2]>', ""))
     result = CliRunner().invoke(app, ["optimize", str(path), "--auto", "--mesh", "x=8"])
     assert result.exit_code == 0 and "on {'x': 8}" in result.output, result.output
+    with pytest.raises(MeshError, match="states no mesh to choose shardings on; give"):
+        CliRunner().invoke(app, ["optimize", str(path), "--auto"], catch_exceptions=False)
     result = CliRunner().invoke(app, ["optimize", str(path), "--mesh", "x=8"])
     assert result.exit_code == 2 and "--mesh is for --auto" in result.output
 

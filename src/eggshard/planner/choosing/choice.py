@@ -216,7 +216,8 @@ def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, 
     """What chooses for a program whose open ends are stated by argument: shardings, mesh, carry as of
     `eggshard.optimize`.
 
-    MeshError where the program states another mesh, ShardingError for shardings that do not fit.
+    MeshError where the program states another mesh, or none and none is given; ShardingError for shardings that do not
+    fit.
     """
     program = request.read()
     if mesh is not None:
@@ -224,6 +225,9 @@ def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, 
         if program.mesh.size > 1 and program.mesh.axes != given.axes:
             raise MeshError(f"the program states a mesh {program.mesh.axes}, and the one given is {given.axes}")
         program = replace(program, mesh=given) if program.mesh.size == 1 else program
+    elif not program.mesh.axes:
+        raise MeshError("the program states no mesh to choose shardings on; give mesh={'x': 4} with axes of your own, "
+                        "or --mesh x=4 on the command line")
     program = with_open_inputs(program, shardings)
     return Chooser(replace(request, loaded=program), {o: i for i, o in (carry or {}).items()})
 

@@ -32,7 +32,7 @@ from eggshard.program.types import TensorType
 from eggshard.selection import verify
 from eggshard.selection.problem import IMPOSSIBLE, Problem, Selection
 
-#: The most selections that branching makes, and plans that are made at them (`python -m bench auto --limits`).
+#: The most selections that branching makes, and plans that are made at them (`python -m bench auto_memory`).
 _SELECTIONS, _PLANS = 40, 8
 #: How many prices are tried between the last two, and how many plans in strips.
 _HALVINGS, _STRIPPED = 3, 2
