@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
+from eggshard.selection.levels import Levels
 from eggshard.selection.problem import Problem
 
 
@@ -35,6 +36,11 @@ class Graph:
     def order(self) -> list[int]:
         """All classes, operands before consumers except inside cycles."""
         return [c for members in self.components for c in members]
+
+    @cached_property
+    def levels(self) -> Levels:
+        """The problem, level by level."""
+        return Levels(self.problem, self.components, self.operands)
 
     @cached_property
     def conversions(self) -> list[list[list[float]]]:

@@ -16,6 +16,7 @@ from eggshard.ops.widening import evaluation_bytes
 from eggshard.plan.record import PlanRecord
 from eggshard.planner.choosing.bounds import exchanges, in_rows, regions_of, without_shared
 from eggshard.planner.choosing.ends import Ends, groups_of
+from eggshard.planner.choosing.interfaces import METHODS
 from eggshard.planner.choosing.latencies import Priced, alike
 from eggshard.planner.choosing.limited import Least, LimitedSearch, PricedProblem
 from eggshard.planner.choosing.narrowing import Narrowing
@@ -266,7 +267,8 @@ def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bo
     short: for the short form of a program, whose plans are not compared, nor bounds of the whole one's.
     """
     opener, opened, clock = priced.opener, priced.problem, priced.opener.task.clock
-    found = timed(clock, "select", lambda: _searched(context, nodes, opened, ends))
+    search = _quickly if short else _searched
+    found = timed(clock, "select", lambda: search(context, nodes, opened, ends))
     bound = 0.0 if short else _bound(context, priced, nodes, found)
 
     def choice(selection: Selection) -> Choice:
@@ -358,6 +360,12 @@ def _searched(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> 
         return found
     last = extracted(context, nodes, begun(other, []), True)
     return replace(last, bound=max(last.bound, found.bound), once=max(last.once, found.once))
+
+
+def _quickly(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> Extraction:
+    """The cheapest plan found where no bound is asked for."""
+    seeds = [] if _hurried(context) else seeds_of(opened, context, ends)
+    return extracted(context, nodes, replace(opened.problem, seeds=seeds), True, METHODS)
 
 
 def _seeds(found: Extraction) -> list[dict[int, int]]:

@@ -25,7 +25,7 @@ from eggshard.program.placement import Placement
 from eggshard.reshard.routes import Router
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Problem, Selection
-from eggshard.selection.search.greedy import tree_costs
+from eggshard.selection.search.trees import tree_costs
 from eggshard.selection.verify import complete
 
 #: A class of the short program's graph, in one of the equal parts; -1 for what is of none.

@@ -24,7 +24,7 @@ from eggshard.selection.bounds.dual import Dual
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Problem, Selection
 from eggshard.selection.reductions.parts import same_terms
-from eggshard.selection.search.greedy import tree_costs
+from eggshard.selection.search.trees import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 
 #: The first temperature of the ascent (relative, as `dual.HOT`), higher because messages run in cycles.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.selection.bounds.segments import Segments
+from eggshard.selection.segments import Segments
 
 #: Price, in units of the incumbent's cost, of anything that no plan cheaper than the incumbent pays.
 CAP = 2.0

@@ -10,81 +10,13 @@ import numpy as np
 
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem, Selection
+from eggshard.selection.search.trees import TreeCosts, tree_costs
 from eggshard.selection.verify import complete
 
 #: Fraction of a shared class's cost charged to each use when sharing is taken to be almost free (0 * inf is no number).
 SHARED = 1e-3
-#: Tree costs stop here: a chain of shared classes doubles them at every link, and infinity means underivable.
-HUGE = 1e280
 #: The most computations of tree costs in search of a plan that computes every single class once.
 PINNINGS = 200
-
-
-class TreeCosts(NamedTuple):
-    """Per class: the cost of every choice with its operands, of every placement, and which choice gives it.
-
-    choice[c] ``[S]``, placed[c] ``[P]``, best[c] ``[P]`` (choice indices, -1 where underivable). Following ``best``
-    never runs in a cycle.
-    """
-
-    choice: list[np.ndarray]
-    placed: list[np.ndarray]
-    best: list[np.ndarray]
-
-
-def tree_costs(
-    graph: Graph, shares: list[float] | None = None, pinned: Mapping[int, int] | None = None
-) -> TreeCosts:
-    """The cheapest derivation of every class at every placement as a tree.
-
-    A tree pays a shared operand at every use; ``shares[a]`` in (0, 1] scales what a use of operand a is charged.
-    Inside cycles shares are 1: then costs only grow along a derivation, and since an entry changes on a strict
-    improvement only, ``best`` is free of cycles even at zero cost (the argument for Bellman-Ford's predecessors).
-    ``pinned``: {class: its only choice}; the others cost infinitely much.
-    """
-    pinned = pinned or {}
-    problem = graph.problem
-    count = len(problem.choices)
-    choice_cost: list[np.ndarray] = [np.full(len(s), math.inf) for s in problem.choices]
-    placed = [np.full(len(m), math.inf) for m in problem.conversions]
-    values: list[list[float]] = [p.tolist() for p in placed]
-    best = [np.full(len(m), -1, np.int64) for m in problem.conversions]
-    outs = [np.array([s.out for s in choices], np.int64) for choices in problem.choices]
-    charge = shares or [1.0] * count
-    for members in graph.components:
-        cyclic = graph.cyclic[members[0]]
-        changed = True
-        while changed:
-            changed = False
-            for c in members:
-                costs = []
-                for s in problem.choices[c]:
-                    total = s.cost
-                    for a, q in s.needs:
-                        total += values[a][q] if cyclic and graph.component[a] == graph.component[c] else (
-                            charge[a] * values[a][q]
-                        )
-                    costs.append(total)
-                if not costs:
-                    continue
-                cost = np.array(costs, float)
-                cost[(cost > HUGE) & (cost < math.inf)] = HUGE
-                if c in pinned:
-                    cost[np.arange(len(cost)) != pinned[c]] = math.inf
-                choice_cost[c] = cost
-                order = np.argsort(cost, kind="stable")
-                made, first = np.unique(outs[c][order], return_index=True)
-                chosen = order[first]
-                through = cost[chosen][:, None] + problem.conversions[c][made]
-                source = np.argmin(through, axis=0)
-                value = through[source, np.arange(through.shape[1])]
-                better = value < placed[c]
-                if better.any():
-                    placed[c] = np.where(better, value, placed[c])
-                    best[c] = np.where(better, chosen[source], best[c])
-                    values[c] = placed[c].tolist()
-                    changed = cyclic
-    return TreeCosts(choice_cost, placed, best)
 
 
 def split_shares(problem: Problem) -> list[float]:

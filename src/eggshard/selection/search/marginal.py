@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem, Selection
-from eggshard.selection.search.greedy import split_shares, tree_costs
+from eggshard.selection.search.greedy import split_shares
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.search.state import Item, PlanState
+from eggshard.selection.search.trees import tree_costs
 
 #: The number of cheapest alternatives kept per decision, and of those whose consequences are searched, unless they cost
 #: so many times what the cheapest searched so far does.
