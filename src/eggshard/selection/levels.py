@@ -40,9 +40,9 @@ class Level(NamedTuple):
 class Levels:
     """The levels of a problem, operands before consumers.
 
-    shards, choices: per class its part of the flat arrays. cost: of every choice. shard, operand: per need the number
-    of the shard, and its class. inside: whether operand and consumer are in one cycle. size: how many shards there are.
-    whole: all levels as one.
+    shards, choices: per class its part of the flat arrays. cost, out: of every choice. begin: per shard the number of
+    its class's first choice. shard, operand: per need the number of the shard, and its class. inside: whether operand
+    and consumer are in one cycle. whole: all levels as one.
     """
 
     def __init__(self, problem: Problem, components: Sequence[Sequence[int]], operands: Sequence[Sequence[int]]):
@@ -57,11 +57,13 @@ class Levels:
         order = [*made, *component.keys() - set(made)]
         self.shards = _parts(order, [len(table) for table in problem.conversions])
         self.choices = _parts(order, [len(choices) for choices in problem.choices])
-        self.size = sum(map(len, problem.conversions))
         self.cost = np.array([s.cost for c in order for s in problem.choices[c]], float)
-        begin = [part.start for part in self.shards]
-        self.shard = np.array([begin[a] + q for c in made for s in problem.choices[c] for a, q in s.needs], int)
-        self.operand = np.repeat(np.array(order, int), [len(problem.conversions[c]) for c in order])[self.shard]
+        self.out = np.array([s.out for c in order for s in problem.choices[c]], int)
+        sizes = [len(problem.conversions[c]) for c in order]
+        self.begin = np.repeat(np.array([self.choices[c].start for c in order], int), sizes)
+        first = [part.start for part in self.shards]
+        self.shard = np.array([first[a] + q for c in made for s in problem.choices[c] for a, q in s.needs], int)
+        self.operand = np.repeat(np.array(order, int), sizes)[self.shard]
         sizes = [sum(len(s.needs) for s in problem.choices[c]) for c in made]
         number = np.array([component[c] for c in range(len(component))], int)
         self.inside = number[self.operand] == number[np.repeat(np.array(made, int), sizes)]

@@ -38,7 +38,8 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program
 from eggshard.program.sharding import AUTO, Sharding
-from eggshard.selection.problem import IMPOSSIBLE, Extraction, Problem, Selection
+from eggshard.selection.problem import Extraction, Problem, Selection
+from eggshard.selection.search.start import plans_at
 
 #: How many times the work of a selection whose ends are stated that of open ones may take (`python -m bench auto`).
 WORK = 4
@@ -279,7 +280,7 @@ def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bo
     shared = opened.has_body(in_rows) or _exchanges(opened, found.selection)
     if short or not (shared or priced.latencies(found.selection) > first.cost * (SOME if priced.large else LITTLE)):
         return [first]
-    others = timed(clock, "select", lambda: _elsewhere(context, nodes, opened, ends))
+    others = timed(clock, "select", lambda: _elsewhere(context, opened, ends))
     most = (MOST if shared else 1 + SOME) * found.selection.cost
     near = (choice(selection) for selection in others if selection.cost <= most)
     elsewhere = {(c.inputs, c.outputs): c for c in near if (c.inputs, c.outputs) != (first.inputs, first.outputs)}
@@ -310,22 +311,14 @@ def _exchanges(opened: OpenProblem, selection: Selection) -> bool:
                for c, chosen in selection.chosen.items() for n in chosen)
 
 
-def _elsewhere(context: Context, nodes: int, opened: OpenProblem, ends: Ends) -> list[Selection]:
+def _elsewhere(context: Context, opened: OpenProblem, ends: Ends) -> list[Selection]:
     """The cheapest plans found at each placement of the largest input that is open."""
     types = context.program.input_types
     largest = max((i for i, options in enumerate(ends.inputs) if len(options) > 1), key=lambda i: types[i].bytes,
                   default=None)
     if largest is None:
         return []
-    store, found = opened.stores[largest], list[Selection]()
-    for n in range(len(opened.problem.choices[store])):
-        choices = list(opened.problem.choices)
-        choices[store] = [x if x.out == n else IMPOSSIBLE for x in choices[store]]
-        try:
-            there = replace(opened.problem, choices=choices)
-            found.append(extracted(context, nodes, there, True, ("local",)).selection)
-        except LimitError:  # what is stated elsewhere leaves no plan there
-            continue
+    found = plans_at(opened.problem, opened.stores[largest], context.deadline.at)
     return sorted(found, key=lambda selection: selection.cost)
 
 

@@ -37,7 +37,7 @@ def decode(graph: Graph, costs: TreeCosts) -> dict[int, tuple[int, ...]]:
     Minimises tree cost plus the conversions to all demanded placements. Inside cycles each demand follows ``best``
     (several choices of a class if need be), which cannot run in a cycle.
     """
-    problem = graph.problem
+    problem, levels = graph.problem, graph.levels
     demands: list[dict[int, None]] = [{} for _ in problem.choices]
     for c, q in problem.roots:
         demands[c][q] = None
@@ -59,9 +59,10 @@ def decode(graph: Graph, costs: TreeCosts) -> dict[int, tuple[int, ...]]:
         (c,) = members
         if not demands[c]:
             continue
-        outs = np.array([s.out for s in problem.choices[c]])
-        total = costs.choice[c] + problem.conversions[c][:, list(demands[c])].sum(axis=1)[outs]
-        s = int(np.argmin(total))
+        table, some = problem.conversions[c], list(demands[c])
+        onward = table[:, some[0]] if len(some) == 1 else table[:, some].sum(axis=1)
+        total = costs.choice[c] + onward[levels.out[levels.choices[c]]]
+        s = int(total.argmin())
         if math.isfinite(total[s]):
             chosen[c] = (s,)
         else:  # no single choice reaches every demand

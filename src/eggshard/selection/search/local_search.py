@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -36,11 +36,13 @@ class LocalSearch:
             self.by_out.append(outs)
 
     def improve(
-        self, chosen: Mapping[int, Iterable[int]], sweeps: int = 20, operands_first: bool = False
+        self, chosen: Mapping[int, Iterable[int]], sweeps: int = 20, operands_first: bool = False,
+        fixed: Collection[int] = (),
     ) -> Selection | None:
         """The local optimum reached from these choices; None if they make no valid plan.
 
-        operands_first: classes are looked at after their operands, not after their users; that leads elsewhere.
+        operands_first: classes are looked at after their operands, not after their users; that leads elsewhere. fixed:
+        classes that stay as they are.
         """
         state = PlanState(self.graph, chosen, self.fallback)
         if not state.cost < math.inf:
@@ -50,7 +52,7 @@ class LocalSearch:
         for _ in range(sweeps):
             changed: set[int] = set()
             for c in order:
-                if c in dirty and state.made[c] and self.improve_class(state, c):
+                if c in dirty and c not in fixed and state.made[c] and self.improve_class(state, c):
                     changed.add(c)
                     if time.monotonic() > self.deadline:
                         break

@@ -34,13 +34,13 @@ class TreeCosts:
     def best(self) -> list[np.ndarray]:
         """The choices of the cheapest derivations, found when they are asked for."""
         levels, whole = self._levels, self._levels.whole
-        found = np.full(levels.size, -1, np.int64)
+        found = np.full(len(levels.begin), -1, np.int64)
         best = _best(whole, self._choices[: len(whole.order)])
         found[: len(best)] = np.where(self._shards[: len(best)] < np.inf, best, -1)
         for level, some in self._cyclic:
             found[level.shards] = np.where(some < 0, -1, some + level.choices.start)
-        return [np.where(found[shards] < 0, -1, found[shards] - choices.start)
-                for shards, choices in zip(levels.shards, levels.choices, strict=True)]
+        found = np.where(found < 0, -1, found - levels.begin)
+        return [found[part] for part in levels.shards]
 
 
 def tree_costs(
@@ -60,7 +60,7 @@ def tree_costs(
         mine[np.arange(len(mine)) != s] = np.inf
     charge = np.ones(len(levels.shard)) if shares is None else np.asarray(shares, float)[levels.operand]
     charge[levels.inside] = 1.0
-    choices, shards = np.full(len(cost), np.inf), np.full(levels.size, np.inf)
+    choices, shards = np.full(len(cost), np.inf), np.full(len(levels.begin), np.inf)
     cyclic = []
     for level in levels.levels:
         terms = np.empty(len(level.terms.segment))
