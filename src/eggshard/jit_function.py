@@ -174,7 +174,7 @@ class JitFunction(Generic[P, R]):
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
-        plan, convention = self._plan(self.lower_unplanned(*args, **kwargs))
+        plan, convention = self._plan(args, kwargs)
         return replace(plan, calling_convention=convention)
 
     def comparison(self, *args: Any, **kwargs: Any) -> Comparison:
@@ -272,7 +272,9 @@ class JitFunction(Generic[P, R]):
         function.__name__ = self.__name__
         return function
 
-    def _plan(self, lowered: jax.stages.Lowered) -> tuple[Plan, JaxCallingConvention]:
+    def _plan(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Plan, JaxCallingConvention]:
+        lowered = self.lower_unplanned(*args, **kwargs)
+        known = None if self._opened is None else self.chosen(*args, **kwargs).choice.known
         convention = JaxCallingConvention.of(lowered)
         text = lowered.as_text()
         moved = len(_IN_HOST_MEMORY.findall(text))
@@ -280,7 +282,7 @@ class JitFunction(Generic[P, R]):
             raise LoweringError("it moves arrays to the host's memory and back")
         digest = hashlib.sha256(text.encode()).hexdigest()
         plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(
-            convention.devices, text, lambda: Plan.of(planning.optimize(lowered, **self.options)))))
+            convention.devices, text, lambda: planning.optimized(lowered, known=known, **self.options))))
         return plan, convention
 
     def _call(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
@@ -339,7 +341,7 @@ class JitFunction(Generic[P, R]):
         given, named = self.rebuild(static, jax.tree.unflatten(tree, types))
         planning.begin(self.options["rewrites"])  # while JAX traces and lowers
         try:
-            plan, convention = self._plan(self.lower_unplanned(*given, **named))
+            plan, convention = self._plan(given, named)
             planned = PlannedFunction(plan, convention)
         except EggshardError as error:
             if isinstance(error, _USERS) and not (isinstance(error, RewriteError) and self.options["rewrites"] is None):

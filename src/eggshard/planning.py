@@ -96,7 +96,9 @@ def optimize(
 
         asked = requested(program, **options)
         if devices is None:
-            options["loaded"] = chooser_of(asked, shardings, mesh, carry).stated(memory_limit)
+            chooser = chooser_of(asked, shardings, mesh, carry)
+            choice = chooser.within(memory_limit)
+            options |= {"loaded": choice.stated(chooser.context.program), "known": choice.known}
         else:
             options["loaded"] = stated_on_mesh(asked, shardings, devices, carry, memory_limit)
     return optimized(program, memory_limit=memory_limit, progress=progress, **options)

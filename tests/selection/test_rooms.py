@@ -7,8 +7,8 @@ import eggshard.selection
 
 ROOT = Path(eggshard.selection.__file__).parent
 #: Low to high; a room imports itself and what is below it.
-ROOMS = ("problem", "graph", "candidates", "independence", "verify", "copies", "reductions", "bounds", "search",
-         "exact", "portfolio")
+ROOMS = ("problem", "segments", "levels", "graph", "candidates", "independence", "verify", "copies", "reductions",
+         "bounds", "search", "exact", "portfolio")
 
 
 def imports(path: Path) -> set[str]:

@@ -94,16 +94,27 @@ def planned(request: Request, memory_limit: int | None, deadline: Deadline) -> P
     `Interrupted`, with the best plan so far or the baseline, where the user ends it.
     """
     began = time.perf_counter()
-    plan = _plan(request, memory_limit, deadline)
-    if memory_limit is None and not plan.search.fallback:
-        plan = _thrifty(plan, request, deadline)
-    plan = _cheaper_as_global(plan, request, memory_limit, deadline)
+    plan = _known(request, memory_limit)
+    if plan is None:
+        plan = _plan(request, memory_limit, deadline)
+        if memory_limit is None and not plan.search.fallback:
+            plan = _thrifty(plan, request, deadline)
+        plan = _cheaper_as_global(plan, request, memory_limit, deadline)
     share, took = request.limits.proof, time.perf_counter() - began
     within = share and min(share * max(PROVED_SECONDS, took), max(share * PROVED_SECONDS, deadline.left))
     try:
         return proved(plan, request.own_rules, within, memory_limit)
     except KeyboardInterrupt:
         raise Interrupted(plan) from None
+
+
+def _known(request: Request, memory_limit: int | None) -> PlanRecord | None:
+    """The plan that was made already."""
+    if request.known is None or request.known.plan is None:
+        return None
+    plan = request.known.plan_of(request.loaded or request.read(), memory_limit)
+    convention = frontend_of(request.program).calling_convention(request.program)
+    return None if plan is None else replace(plan, calling_convention=convention)
 
 
 def _thrifty(plan: PlanRecord, request: Request, deadline: Deadline) -> PlanRecord:
@@ -128,7 +139,7 @@ def _cheaper_as_global(
             return plan
         if deadline.ends("as global"):
             return replace(plan, search=replace(plan.search, late=(*plan.search.late, "as global")))
-        request = replace(request, loaded=reading, limits=replace(request.limits, seconds=deadline.left))
+        request = replace(request, loaded=reading, known=None, limits=replace(request.limits, seconds=deadline.left))
         found = replace(_plan(request, memory_limit, deadline), baseline_factory=plan.baseline_factory)
         if memory_limit is None and not found.search.fallback:
             found = _thrifty(found, request, deadline)
@@ -171,7 +182,8 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
     try:
         made = plan_by_layers(task, part)
         if made is None:
-            made = searched = solve(first_problem(with_interfaces(saturate(task)), part))
+            first = first_problem(with_interfaces(saturate(task)), part)
+            made = searched = solve(first if request.known is None else request.known.begun(first))
         plan = PlanRecord(program, made.steps, context.inputs, made.placements, context.model, made.search,
                           reasons_factory=bodies.explaining(made.steps, made.reasons))
         # No bound stands in for the comparison: what it is of may lack the baseline, or the clock have ended its proof.

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eggshard.costmodel import CostModel, at_hand, named
 from eggshard.errors import (
@@ -25,6 +25,9 @@ from eggshard.planner.progress import Bar
 from eggshard.program.program import Program
 from eggshard.settings import config
 
+if TYPE_CHECKING:
+    from eggshard.planner.known import Known
+
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
@@ -34,7 +37,7 @@ T = TypeVar("T")
 class Request:
     """The arguments of `optimize` except for the memory limit.
 
-    loaded: the program, where it was read already.
+    loaded: the program, where it was read already. known: what is known of it.
     """
 
     program: Any
@@ -44,6 +47,7 @@ class Request:
     exact: bool
     bar: Bar = field(default_factory=lambda: Bar(False), compare=False)
     loaded: Program | None = None
+    known: Known | None = field(default=None, compare=False)
 
     def read(self) -> Program:
         """The program, from its source."""
@@ -68,7 +72,7 @@ class Request:
 def requested(
     program: Any, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None, exact: bool = False, effort: str | None = None,
-    loaded: Program | None = None,
+    loaded: Program | None = None, known: Known | None = None,
 ) -> Request:
     """Build the request from arguments of `eggshard.optimize`; LimitError for limits of another type."""
     if limits is not None and not isinstance(limits, Limits):
@@ -78,7 +82,7 @@ def requested(
     model = named(cost_model) if isinstance(cost_model, str) else cost_model
     limits = limits or Limits(seconds=config.seconds, effort=config.effort)
     limits = replace(limits, effort=effort) if effort else limits
-    return Request(program, model, rewrites, limits, exact, loaded=loaded)
+    return Request(program, model, rewrites, limits, exact, loaded=loaded, known=known)
 
 
 def or_warned(search: Callable[[], T], otherwise: T, failed: str, instead: str) -> T:

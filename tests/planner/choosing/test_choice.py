@@ -70,12 +70,21 @@ def looped(w, x):
     return lax.fori_loop(0, 4, lambda _, h: jnp.tanh(h @ w), x)
 
 
+def means(x, c):
+    def body(_, c):
+        near = jax.nn.softmax(x @ c.T)
+        return (near.T @ x) / near.sum(0)[:, None]
+
+    return lax.fori_loop(0, 3, body, c)
+
+
 PROGRAMS = {
     "product": (lambda x, w: x @ w, (f32(512, 256), f32(256, 1024)), {}, LINE),
     "stencil": (rolled, (f32(512, 512),), {0: 0}, SQUARE),
     "loop": (looped, (f32(256, 256), f32(512, 256)), {}, LINE),
     "iterations in rows": (lambda u: lax.fori_loop(0, 8, lambda _, v: rolled(v), u), (f32(512, 512),), {0: 0}, LINE),
     "descent": (descent, (f32(256, 512), f32(128, 256)), {0: 0}, LINE),
+    "sums in a loop": (means, (f32(4096, 16), f32(8, 16)), {0: 1}, LINE),
     "reduction": (lambda x: x / x.sum(0), (f32(1024, 256),), {}, SQUARE),
 }
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tests.planner.choosing.test_choice import LIMITS, f32, program_of
+from tests.planner.choosing.test_choice import LIMITS, f32, means, program_of
 
 from eggshard.planner.choosing.choice import Chooser
 from eggshard.planner.choosing.latencies import Priced, alike
@@ -46,6 +46,11 @@ def test_gradients_share_a_latency_and_activations_pay_their_own():
 def test_where_nothing_may_be_shared_there_is_one_problem():
     found = priced(layers, f32(96, 160), f32(160, 32), f32(64, 96))
     assert found.none is found.problem is found.whole
+
+
+def test_sums_in_loops_may_share_too():
+    found = priced(means, f32(4096, 16), f32(8, 16))
+    assert found.none is not found.whole
 
 
 def test_problems_at_all_prices_offer_the_same():

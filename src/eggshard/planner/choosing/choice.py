@@ -24,7 +24,9 @@ from eggshard.planner.choosing.open_problem import Opener, OpenProblem
 from eggshard.planner.choosing.preference import most_preference, preference
 from eggshard.planner.choosing.seeds import seeds_of
 from eggshard.planner.context import Context
+from eggshard.planner.encoding.encode import Computed
 from eggshard.planner.hints import Hints
+from eggshard.planner.known import Known
 from eggshard.planner.layers.planning import MANY_OPS
 from eggshard.planner.layers.shortening import Short, shorten
 from eggshard.planner.op_plans import OpPlans
@@ -68,7 +70,8 @@ class Choice:
 
     cost: seconds of the plan by which they were chosen, infinite where the search failed. bound: seconds that no plan
     undercuts, of those that the rewrites derive, whose inputs and outputs lie evenly, by whole axes in mesh order; 0
-    where none is known. left_out: what else it is not of, in words. clock: seconds by stage.
+    where none is known. left_out: what else it is not of, in words. clock: seconds by stage. known: what is known of
+    the program with these stated.
     """
 
     inputs: tuple[Placement, ...]
@@ -77,6 +80,7 @@ class Choice:
     bound: float = 0.0
     left_out: tuple[str, ...] = ()
     clock: dict[str, float] = field(default_factory=dict, compare=False)
+    known: Known = field(default=Known(), compare=False, repr=False)
 
     def held(self, program: Program) -> int:
         """Bytes that a device holds of inputs and outputs."""
@@ -116,7 +120,8 @@ class Chooser:
             found = _choices(task.plans.context, ends, self._opened, WORK * opener.nodes, self._shortened is not None)
             if len(found) == 1:
                 return self._whole(found[0])
-            return min(found, key=lambda choice: self._planned(choice).cost.total)
+            plans = [(choice, self._planned(choice)) for choice in found]
+            return _with_plan(*min(plans, key=lambda made: made[1].cost.total))
 
         inputs, outputs = (tuple([options[0] for options in each]) for each in (self.ends.inputs, self.ends.outputs))
         return or_warned(search, Choice(inputs, outputs, math.inf), FAILED,
@@ -149,7 +154,7 @@ class Chooser:
             limited = LimitedSearch(int(limit), self._priced, self._choice, lambda choice: choice.held(
                 self.context.program), self._planned, self._time.deadline)
             limited.search(cheapest)
-            found = None if limited.best is None else replace(limited.best, cost=limited.cost)
+            found = None if limited.best is None else replace(_with_plan(*limited.best), cost=limited.cost)
             return found, least.not_found(limit, limited.peak, whole)
 
         otherwise: tuple[Choice | None, str] = cheapest, ""
@@ -198,8 +203,9 @@ class Chooser:
     def _choice(self, selection: Selection) -> Choice:
         """The choice that a selection is; the bound of any is its own."""
         known = self.cheapest
-        return self._whole(Choice(*self._opened.problem.placed(selection), self._priced.cost(selection), known.bound,
-                                  known.left_out, known.clock))
+        opened = self._opened.problem
+        return self._whole(Choice(*opened.placed(selection), self._priced.cost(selection), known.bound, known.left_out,
+                                  known.clock, _known(opened, selection)))
 
     def _whole(self, choice: Choice) -> Choice:
         """The choice for the whole program of one for its short form."""
@@ -256,7 +262,7 @@ def with_open_inputs(program: Program, shardings: Any) -> Program:
 def planned_at(request: Request, program: Program, choice: Choice, limit: int | None = None) -> PlanRecord:
     """The plan that is made at a choice, within a limit of memory; LimitError where none is found."""
     limits = replace(request.limits, proof=0.0)
-    asked = replace(request, limits=limits, loaded=choice.stated(program))
+    asked = replace(request, limits=limits, loaded=choice.stated(program), known=choice.known)
     return planned(asked, limit, Deadline(limits.seconds))
 
 
@@ -274,7 +280,7 @@ def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bo
 
     def choice(selection: Selection) -> Choice:
         return Choice(*opened.placed(selection), selection.cost - preference(opened, selection), bound,
-                      _left_out(opener, opened), clock)
+                      _left_out(opener, opened), clock, _known(opened, selection))
 
     first = choice(found.selection)
     shared = opened.has_body(in_rows) or _exchanges(opened, found.selection)
@@ -376,4 +382,13 @@ def _lengthened(choice: Choice, short: Short, ends: Ends) -> Choice:
     delivered = dict(zip((v for v in region.outputs if v in short.values), choice.outputs, strict=True))
     outputs = tuple(inputs[ends.carried[o]] if o in ends.carried else
                     delivered.get(v) or delivered[short.stand_in(v, follow)] for o, v in enumerate(region.outputs))
-    return replace(choice, inputs=inputs, outputs=outputs, bound=0.0)
+    return replace(choice, inputs=inputs, outputs=outputs, bound=0.0, known=Known())
+
+
+def _known(opened: OpenProblem, selection: Selection) -> Known:
+    tags = ((c, opened.problem.choices[c][chosen[0]].tag) for c, chosen in selection.chosen.items())
+    return Known(computed={c: tag for c, tag in tags if isinstance(tag, Computed)})
+
+
+def _with_plan(choice: Choice, plan: PlanRecord) -> Choice:
+    return replace(choice, known=replace(choice.known, plan=plan))

@@ -52,7 +52,7 @@ def _found(state: Saturated) -> Sequence[Interface]:
     plans, context = state.plans, state.plans.context
     outputs = output_options(plans) if state.outputs is None else state.outputs
     inputs = tuple([(placement,) for placement in state.inputs])
-    opener = Opener(state, state.graph)
+    opener = Opener(state, state.graph, context.pricer)
     opened = opener.whole(Ends(inputs, tuple(outputs), {}, tuple(range(len(inputs)))))
     seed = seed_of(opened, context, state.region, plans.hints.found)
     problem = replace(opened.problem, seeds=[] if seed is None else [seed])

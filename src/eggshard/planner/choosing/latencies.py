@@ -7,6 +7,7 @@ the gradients of a step, wait together at its end, wherever ends lie; others, su
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -76,9 +77,10 @@ def alike(one: OpenProblem, other: OpenProblem) -> bool:
 def _hardly_shared(none: OpenProblem, whole: OpenProblem) -> OpenProblem:
     """The problem in which sums that nothing waits for share one latency, and others pay their own."""
     choices, conversions = list(none.problem.choices), list(none.problem.conversions)
+    loops = {id(part) for part in _loops(none)}
     for part, first, own, _ in regions_of(none):
         group = part.encoding.views.group
-        waiting = {group[c] for c in _waited_for(part.graph)}
+        waiting = {group[c] for c in _waited_for(part, id(part) in loops)}
         last = {*group} - waiting
         shared = 1 / max(1, len(last.intersection(group[c] for c, _ in part.roots)))
         for c in own:
@@ -102,8 +104,21 @@ def _between(none: np.ndarray, whole: np.ndarray, paid: float) -> np.ndarray:
     return out
 
 
-def _waited_for(graph: EGraph) -> set[int]:
-    """The classes of which something is computed that reduces, or that runs in a loop or branch."""
+def _loops(opened: OpenProblem) -> Iterator[OpenProblem]:
+    """The bodies of a problem's loops, of those inside others too."""
+    for body in opened.bodies:
+        for number, (_, part) in enumerate(body.parts):
+            if body.node.op == "while" and number:  # the first region is the condition
+                yield part
+            yield from _loops(part)
+
+
+def _waited_for(part: OpenProblem, again: bool) -> set[int]:
+    """The classes of a region of which something is computed that reduces, or that runs in a loop or branch.
+
+    again: whether its outputs are the inputs of the next iteration.
+    """
+    graph = part.graph
     queue = [child for eclass in graph.classes for node in eclass.nodes if _reduces(graph, node, eclass)
              for child in node.children]
     found: set[int] = set()
@@ -112,6 +127,9 @@ def _waited_for(graph: EGraph) -> set[int]:
         if c not in found:
             found.add(c)
             queue += [child for node in graph.classes[c].nodes for child in node.children]
+            if again:
+                queue += [part.roots[node.attributes["index"]][0] for node in graph.classes[c].nodes
+                          if node.op == "input"]
     return found
 
 

@@ -141,8 +141,8 @@ class LimitedSearch(Generic[C]):
     """The search for the cheapest choice at which a plan stays within a limit, in bytes per device.
 
     choice: of a selection. held: what a device holds of inputs and outputs at a choice. planned: the plan at a choice,
-    within a limit if one is given (LimitError where none is found). Found are the best choice, None if none fits, what
-    its plan costs, and the least peak of a plan.
+    within a limit if one is given (LimitError where none is found). Found are the best choice and its plan, None if
+    none fits, what it costs, and the least peak of a plan.
     """
 
     def __init__(self, limit: int, problem: PricedProblem, choice: Callable[[Selection], C],
@@ -151,7 +151,7 @@ class LimitedSearch(Generic[C]):
         self.planned, self.deadline = planned, deadline
         self.plans: dict[object, tuple[C, PlanRecord]] = {}
         self.stripped: set[object] = set()
-        self.best: C | None = None
+        self.best: tuple[C, PlanRecord] | None = None
         self.cost = self.peak = math.inf
 
     def search(self, cheapest: C) -> None:
@@ -181,7 +181,7 @@ class LimitedSearch(Generic[C]):
         peak, cost = memory_of(plan).peak, plan.cost.total
         self.peak = min(self.peak, peak)
         if peak <= self.limit and cost < self.cost:
-            self.best, self.cost = choice, cost
+            self.best, self.cost = (choice, plan), cost
 
     def _tried(self, choice: C) -> bool:
         """Whether the plan at a choice is within the limit; where the ends alone are not, none is made."""

@@ -24,6 +24,7 @@ from eggshard.limits import Deadline, Limits
 from eggshard.memory.prediction import fits
 from eggshard.ops.widening import evaluation_bytes
 from eggshard.planner.choosing.choice import CAPPED, Choice, Chooser, planned_at, with_open_inputs
+from eggshard.planner.known import Known
 from eggshard.planner.layers.planning import MANY_OPS
 from eggshard.planner.request import Request
 from eggshard.planner.rows import looks_at_neighbours
@@ -145,7 +146,8 @@ class _Search:
             else:
                 began = time.monotonic()
                 asked = replace(self.request, loaded=self.on(mesh), limits=self._within(limits), rewrites=[])
-                choice = self.found[mesh] = Chooser(asked, self.carried).cheapest
+                # Without rewrites, what is known is of another e-graph.
+                choice = self.found[mesh] = replace(Chooser(asked, self.carried).cheapest, known=Known())
                 self.tried[mesh] = Tried(mesh, choice.cost, choice.bound, None, time.monotonic() - began)
 
     def plan(self) -> None:

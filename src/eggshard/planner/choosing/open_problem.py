@@ -126,9 +126,9 @@ class Opener:
     """
 
     def __init__(self, task: Task, graph: EGraph, prices: Pricer | None = None):
-        roots = [graph.values[v] for v in task.region.outputs]
+        (_, roots), *inside = _regions(task, task.region, graph)
         self.task, self.graphs = task, {task.region: graph}
-        prices = prices or prices_to_begin(task.plans.context.pricer, graph, roots, lambda: PART)
+        prices = prices or prices_to_begin(task.plans.context.pricer, graph, roots, lambda: PART, inside=inside)
         self.plans = task.plans.priced_by(prices)
         self._bodies: dict[Region, OpenProblem] = {}
 
@@ -188,6 +188,15 @@ class Opener:
         self, node: ENode, operands: tuple[TensorType, ...], results: tuple[TensorType, ...]
     ) -> Sequence[tuple[Strategy, float]]:
         return () if node.op in CONTROL_FLOW else self.plans.strategies(node, operands, results)
+
+
+def _regions(task: Task, region: Region, graph: EGraph) -> Iterator[tuple[EGraph, Sequence[int]]]:
+    """The graph and the roots of a region, and of those inside it."""
+    yield graph, [graph.values[v] for v in region.outputs]
+    for eclass in graph.classes:
+        for node in eclass.nodes:
+            for inner in node.regions if node.op in CONTROL_FLOW else ():
+                yield from _regions(task, inner, task.plans.bodies.graph_of(task.plans, inner))
 
 
 class _Inlining:

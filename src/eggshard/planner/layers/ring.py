@@ -24,8 +24,8 @@ from eggshard.selection.bounds.dual import Dual
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Problem, Selection
 from eggshard.selection.reductions.parts import same_terms
-from eggshard.selection.search.trees import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
+from eggshard.selection.search.trees import tree_costs
 
 #: The first temperature of the ascent (relative, as `dual.HOT`), higher because messages run in cycles.
 HOT = 4.0

@@ -90,16 +90,19 @@ def _times(step: StepInfo, times: float) -> StepInfo:
 
 def prices_to_begin(
     pricer: Pricer, graph: EGraph, roots: Sequence[int], part: Callable[[], float], nodes: int = 0,
-    handed: Mapping[int, Sequence[int]] = NOTHING,
+    handed: Mapping[int, Sequence[int]] = NOTHING, inside: Iterable[tuple[EGraph, Sequence[int]]] = (),
 ) -> Pricer:
     """The prices under which a region is searched first.
 
     part: of a latency, that each sum of a large e-graph pays. nodes: of the e-graph that stands for it, if not of this
-    one. handed: classes that are others (`partial_sum_monoids`).
+    one. handed: classes that are others (`partial_sum_monoids`). inside: graphs and roots of regions inside it that are
+    searched with it.
     """
-    if pricer.overlap or not latencies_count(pricer) or not may_share(graph, roots, handed):
+    if pricer.overlap or not latencies_count(pricer):
         return pricer
-    return Shared(pricer, part() if max(nodes, graph.size) > FEW_NODES else 0.0)
+    if may_share(graph, roots, handed) or any(may_share(*region) for region in inside):
+        return Shared(pricer, part() if max(nodes, graph.size) > FEW_NODES else 0.0)
+    return pricer
 
 
 def part_paid(steps: StepPlan) -> float:

@@ -10,8 +10,8 @@ from eggshard.selection.bounds.dual import Dual
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem, Selection
 from eggshard.selection.reductions.parts import choice_count, same_terms
-from eggshard.selection.search.trees import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
+from eggshard.selection.search.trees import tree_costs
 
 #: An ascent over all plans ends when this many times the last rise would not bring the bound within the gap. Rises
 #: shrink about as the temperature does, so that all later ones together are mostly smaller.

@@ -88,7 +88,8 @@ def _best(level: Level, total: np.ndarray) -> np.ndarray:
     made = total[level.order]
     choice = level.order[_first(level.made, made)]
     through = level.made.least(made)[level.row] + level.conversion
-    return choice[level.row[_first(level.ends, through)]]
+    best: np.ndarray = choice[level.row[_first(level.ends, through)]]
+    return best
 
 
 def _first(segments: Segments, values: np.ndarray) -> np.ndarray:
