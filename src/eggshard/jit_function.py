@@ -274,7 +274,9 @@ class JitFunction(Generic[P, R]):
 
     def _plan(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Plan, JaxCallingConvention]:
         lowered = self.lower_unplanned(*args, **kwargs)
-        known = None if self._opened is None else self.chosen(*args, **kwargs).choice.known
+        make: Callable[..., Plan] = planning.optimize
+        if self._opened is not None:
+            make = functools.partial(planning.optimized, known=self.chosen(*args, **kwargs).choice.known)
         convention = JaxCallingConvention.of(lowered)
         text = lowered.as_text()
         moved = len(_IN_HOST_MEMORY.findall(text))
@@ -282,7 +284,7 @@ class JitFunction(Generic[P, R]):
             raise LoweringError("it moves arrays to the host's memory and back")
         digest = hashlib.sha256(text.encode()).hexdigest()
         plan = self._plans.get((digest, config.key()), lambda: Plan.of(planned_once(
-            convention.devices, text, lambda: planning.optimized(lowered, known=known, **self.options))))
+            convention.devices, text, lambda: make(lowered, **self.options))))
         return plan, convention
 
     def _call(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
