@@ -4,7 +4,7 @@ import numpy as np
 
 from eggshard.selection.problem import Choice, Problem
 from eggshard.selection.reductions.parts import by_way_of
-from eggshard.selection.search.start import plan_by_way_of
+from eggshard.selection.search.start import plan_by_way_of, plans_at
 
 TABLE = np.array([[0.0, 4.0], [4.0, 0.0]])
 
@@ -32,3 +32,12 @@ def test_what_is_computed_elsewhere_is_converted_and_what_cannot_be_there_is_fre
     assert [(x.out, x.cost) for x in part.choices[1]] == [(1, 5.0)] and part.choices[0] == problem.choices[0]
     problem.conversions[1] = np.where(np.eye(2, dtype=bool), 0.0, np.inf)
     assert by_way_of(problem, {1: (1,)}).choices[1] == problem.choices[1]
+
+
+def test_plans_at_each_choice_of_a_class_keep_it() -> None:
+    problem = chain(3)
+    problem.choices[1] = [*problem.choices[1], Choice(0, np.inf, ())]  # of which there is no plan
+    plans = list(plans_at(problem, 1))
+    assert [plan.chosen[1] for plan in plans] == [(0,), (1,)]
+    assert [plan.cost for plan in plans] == [3.0, 4 + 2 + 4 + 1 + 1]
+    assert list(plans_at(problem, 1, deadline=0.0)) == []
