@@ -31,7 +31,7 @@ def program():
 
 def test_equal_layers_lie_where_all_of_them_may(program):
     short = shorten(program)
-    whole = Ends.of(read(requested(program, "tpu-v5e")).plans.context, {})
+    whole = Ends.of(read(requested(program, "tpu-v5e")).plans, {})
     inputs = list(whole.inputs)
     inputs[40] = [p for p in inputs[40] if p.dims[1].axes]
     found = replace(whole, inputs=tuple(inputs)).shortened(short)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from eggshard.egraph.graph import ENode
-from eggshard.planner.choosing.open_problem import OpenProblem
+from eggshard.egraph.graph import EGraph, ENode
+from eggshard.planner.choosing.open_problem import Inlined, OpenProblem
 from eggshard.planner.encoding.encode import Computed, Jointly, Widened
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.rows import looks_at_neighbours
@@ -20,10 +21,10 @@ def in_rows(node: ENode) -> bool:
     return node.op == "while" and looks_at_neighbours(node.regions[1])
 
 
-def exchanges(part: OpenProblem, choice: Choice) -> bool:
-    """Whether a choice exchanges halos, or rotates."""
-    node = _node(part, choice)
-    return isinstance(choice.tag, (Widened, Jointly)) or (node is not None and node.op == "rotate")
+def exchanges(opened: OpenProblem, choice: Choice) -> bool:
+    """Whether a choice of a problem, or of a body in it, exchanges halos, or rotates."""
+    node, (tag, _) = _node(opened, choice), _within(opened, choice)
+    return isinstance(tag, (Widened, Jointly)) or (node is not None and node.op == "rotate")
 
 
 def without_shared(opened: OpenProblem, plans: OpPlans) -> Problem | None:
@@ -33,26 +34,18 @@ def without_shared(opened: OpenProblem, plans: OpPlans) -> Problem | None:
     divided by their number. What is sent in iterations that run in rows is free.
     """
     problem = opened.problem
-    parts = list(regions_of(opened))
-    sending = {first + c for part, first, own, rows in parts for c in own
-               if not rows and any(exchanges(part, choice) for choice in part.problem.choices[c])}
-    if not sending and not any(rows for *_, rows in parts):
+    in_row = {first + c for _, first, own, rows in regions_of(opened) for c in own if rows}
+    sending = {c for c, made in enumerate(problem.choices)
+               if c not in in_row and any(exchanges(opened, choice) for choice in made)}
+    if not sending and not in_row:
         return None
     choices, conversions = list(problem.choices), list(problem.conversions)
-
-    for part, first, own, rows in parts:
-        for c in own:
-            made = part.problem.choices[c]
-            if rows:
-                shared = [x.cost > 0 and not _computes(part, plans, x) for x in made]
-                conversions[first + c] = np.where(np.isfinite(conversions[first + c]), 0.0, np.inf)
-            elif first + c in sending:
-                shared = [exchanges(part, x) for x in made]
-            else:
-                continue
-            times = 0.0 if rows else 1 / len(sending)
-            choices[first + c] = [x._replace(cost=times * x.cost) if less else x
-                                  for x, less in zip(choices[first + c], shared, strict=True)]
+    for c in in_row:
+        conversions[c] = np.where(np.isfinite(conversions[c]), 0.0, np.inf)
+        choices[c] = [x._replace(cost=0.0) if 0 < x.cost < np.inf and not _computes(opened, plans, x) else x
+                      for x in choices[c]]
+    for c in sending:
+        choices[c] = [x._replace(cost=x.cost / len(sending)) if exchanges(opened, x) else x for x in choices[c]]
     return replace(problem, choices=choices, conversions=conversions)
 
 
@@ -69,15 +62,21 @@ def regions_of(
     yield opened, first, [c for c in range(len(opened.problem.choices)) if c not in inside], rows
 
 
-def _node(part: OpenProblem, choice: Choice) -> ENode | None:
-    tag = choice.tag
-    return part.graph.classes[tag.cls].nodes[tag.node] if isinstance(tag, Computed) else None
+def _node(opened: OpenProblem, choice: Choice) -> ENode | None:
+    """The node by which a choice of a problem, or of a body in it, computes."""
+    tag, graph = _within(opened, choice)
+    return graph.classes[tag.cls].nodes[tag.node] if isinstance(tag, Computed) else None
 
 
-def _computes(part: OpenProblem, plans: OpPlans, choice: Choice) -> bool:
+def _within(opened: OpenProblem, choice: Choice) -> tuple[Any, EGraph]:
+    """The tag of a choice in its own region's graph, and that."""
+    return choice.tag if isinstance(choice.tag, Inlined) else (choice.tag, opened.graph)
+
+
+def _computes(opened: OpenProblem, plans: OpPlans, choice: Choice) -> bool:
     """Whether a choice that costs something computes an op on shards, and sends nothing."""
-    node, tag = _node(part, choice), choice.tag
+    node, (tag, graph) = _node(opened, choice), _within(opened, choice)
     if node is None:
         return False
-    types = tuple(part.graph.type_of(child) for child in node.children)
-    return plans.is_one_step(node, types, part.graph.classes[tag.cls].types, tag.strategy)
+    types = tuple(graph.type_of(child) for child in node.children)
+    return plans.is_one_step(node, types, graph.classes[tag.cls].types, tag.strategy)

@@ -10,6 +10,7 @@ from typing import Any
 
 from eggshard.costmodel import CostModel
 from eggshard.errors import LimitError, MeshError, ShardingError
+from eggshard.frontends.globalization import globalized
 from eggshard.limits import EFFORTS, Deadline
 from eggshard.memory.search import MemoryPriced
 from eggshard.ops.widening import evaluation_bytes
@@ -57,8 +58,8 @@ BOUNDS = ("shards", "dual", "once")
 QUICK = ("local",)
 #: The methods of a search from plans that are known.
 AGAIN = ("local", "recombine")
-#: What is left out where candidate placements are too many.
-CAPPED = "all but {} placements of a value"
+#: What is left out of code per device that is read as global ops, and where candidate placements are too many.
+AS_WRITTEN, CAPPED = "per-device code as it is written", "all but {} placements of a value"
 #: What a warning says of a failure, and what is done where a search for less memory fails.
 FAILED = "the choice of shardings failed"
 NO_LESS = "memory is not looked at"
@@ -103,9 +104,13 @@ class Chooser:
 
     def __init__(self, request: Request, carried: Mapping[int, int], narrowing: Narrowing | None = None):
         self.request = request
-        self.task = read(request)
+        self.program = program = request.loaded or request.read()
+        # As for its plan, code per device is searched as the global ops that it is, which may lie anywhere.
+        self.reading = or_warned(lambda: globalized(program), None, "per-device code is not read as global ops",
+                                 "it is searched as it is written")
+        self.task = read(replace(request, loaded=self.reading or program))
         self.context = self.task.plans.context
-        ends = Ends.of(self.context, carried)
+        ends = Ends.of(self.task.plans, carried)
         self.ends = ends if narrowing is None else narrowing.narrowed(ends, self.context.mesh)
 
     @cached_property
@@ -117,9 +122,10 @@ class Chooser:
         """
         def search() -> Choice:
             opener, (task, ends) = self._opened.opener, self._form
-            found = _choices(task.plans.context, ends, self._opened, WORK * opener.nodes, self._shortened is not None)
+            found = [self._whole(choice) for choice in _choices(
+                task.plans.context, ends, self._opened, WORK * opener.nodes, self._shortened is not None)]
             if len(found) == 1:
-                return self._whole(found[0])
+                return found[0]
             plans = [(choice, self._planned(choice)) for choice in found]
             return _with_plan(*min(plans, key=lambda made: made[1].cost.total))
 
@@ -142,17 +148,17 @@ class Chooser:
         limit = memory_limit or getattr(self.request.cost_model, "capacity", None)
         if limit is None:
             return self.cheapest
-        least = Least.of(self.context.program, self.ends)
+        least = Least.of(self.program, self.ends)
         if least.bytes > limit:
             raise LimitError(least.impossible(limit))
         cheapest = self.cheapest
-        if evaluation_bytes(self.context.program.region) <= limit:  # all values at once, and whole
+        if evaluation_bytes(self.program.region) <= limit:  # all values at once, and whole
             return cheapest
 
         def search() -> tuple[Choice | None, str]:
             whole = least.inputs + self._priced.least_held
             limited = LimitedSearch(int(limit), self._priced, self._choice, lambda choice: choice.held(
-                self.context.program), self._planned, self._time.deadline)
+                self.program), self._planned, self._time.deadline)
             limited.search(cheapest)
             found = None if limited.best is None else replace(_with_plan(*limited.best), cost=limited.cost)
             return found, least.not_found(limit, limited.peak, whole)
@@ -208,16 +214,20 @@ class Chooser:
                                   known.clock, _known(opened, selection)))
 
     def _whole(self, choice: Choice) -> Choice:
-        """The choice for the whole program of one for its short form."""
-        return choice if self._shortened is None else _lengthened(choice, self._shortened[0], self.ends)
+        """The choice for the program of one for what is searched: its short form, or the global reading of it."""
+        if self._shortened is not None:
+            choice = _lengthened(choice, self._shortened[0], self.ends)
+        if self.reading is not None:
+            choice = replace(choice, known=Known(), left_out=(*choice.left_out, AS_WRITTEN))
+        return choice
 
     def stated(self, memory_limit: float | None = None, cost_model: CostModel | None = None) -> Program:
         """The program in which the choice within a limit is stated, or at the price of a model of bytes."""
         price = cost_model.price if isinstance(cost_model, MemoryPriced) else None
-        return (self.within(memory_limit) if price is None else self.at(price)).stated(self.context.program)
+        return (self.within(memory_limit) if price is None else self.at(price)).stated(self.program)
 
     def _planned(self, choice: Choice, limit: int | None = None) -> PlanRecord:
-        return planned_at(self.request, self.context.program, choice, limit)
+        return planned_at(self.request, self.program, choice, limit)
 
 
 def chooser_of(request: Request, shardings: Any, mesh: Any, carry: Mapping[int, int] | None) -> Chooser:

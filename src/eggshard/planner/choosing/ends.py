@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from eggshard.errors import ShardingError
 from eggshard.planner.context import Context
 from eggshard.planner.layers.shortening import Short
+from eggshard.planner.op_plans import OpPlans
 from eggshard.program.placement import Placement
 from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
@@ -29,20 +30,23 @@ class Ends:
     groups: tuple[int, ...]
 
     @classmethod
-    def of(cls, context: Context, carried: Mapping[int, int]) -> Ends:
+    def of(cls, plans: OpPlans, carried: Mapping[int, int]) -> Ends:
         """The ends of a program, open where a sharding has open dimensions, and at outputs of which none is stated.
 
+        They may lie evenly by whole axes in mesh order, and where propagation has them for what the program states.
         ShardingError for an output that is fed back to an input of another type, or lies elsewhere.
         """
+        context, propagated = plans.context, plans.hints.used
         program = context.program
         constrained = {op.results[0]: op.attributes["sharding"] for op in program.region.ops
                        if op.name == "sharding_constraint"}
-        inputs = [_options(context, s, t) for s, t in zip(program.input_shardings, program.input_types, strict=True)]
+        inputs = [_options(context, s, t, propagated[v]) for v, s, t in zip(
+            program.region.inputs, program.input_shardings, program.input_types, strict=True)]
         outputs = []
         for o, (v, s, t) in enumerate(
                 zip(program.region.outputs, program.output_shardings, program.output_types, strict=True)):
             stated = constrained.get(v, s)
-            found = _options(context, Sharding.fully_open(t.rank) if stated is None else stated, t)
+            found = _options(context, Sharding.fully_open(t.rank) if stated is None else stated, t, propagated[v])
             if o in carried:
                 i = carried[o]
                 found = inputs[i] = _fed_back(program.input_types[i], inputs[i], t, found, i, o)
@@ -82,10 +86,13 @@ def groups_of(short: Short) -> list[int]:
     return groups
 
 
-def _options(context: Context, stated: Sharding | None, type_: TensorType) -> Sequence[Placement]:
+def _options(
+    context: Context, stated: Sharding | None, type_: TensorType, propagated: Sharding | None
+) -> Sequence[Placement]:
     """Where an end may lie; anywhere within what is stated where that leaves no even placement."""
     if stated is not None and stated.is_open and stated.device is None:
-        return even_placements(context.mesh, type_, stated) or (context.boundary(stated, type_),)
+        even = even_placements(context.mesh, type_, stated)
+        return list(dict.fromkeys([*even, context.boundary(stated if propagated is None else propagated, type_)]))
     return (context.boundary(stated, type_),)
 
 

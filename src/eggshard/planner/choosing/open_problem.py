@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,13 @@ class Body(NamedTuple):
     entering: tuple[int, ...]
     leaving: tuple[int, ...]
     parts: tuple[tuple[int, OpenProblem], ...]
+
+
+class Inlined(NamedTuple):
+    """A choice's tag in a problem around that of a body: its tag there, and the body's graph."""
+
+    tag: Any
+    graph: EGraph
 
 
 class Interface(NamedTuple):
@@ -293,7 +300,8 @@ class _Inlining:
             self.out.add(part.encoding.placements[c])
             self.tables[first + c] = problem.conversions[c] * times
             shifted = [Choice(x.out, x.cost * times, tuple([(w + first, q) for w, q in x.needs]),
-                              x.tag if isinstance(x.tag, (Stored, Delivered)) else None) for x in made]
+                              x.tag if isinstance(x.tag, (Stored, Delivered, Inlined)) else Inlined(x.tag, part.graph))
+                       for x in made]
             if c in stores:
                 shifted = [x._replace(needs=((entering[stores[c]], n),)) for n, x in enumerate(shifted)]
             if c in roots and leaving is not None:
