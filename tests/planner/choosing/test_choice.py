@@ -1,6 +1,7 @@
 """The choice of open shardings: against every other one, in loops and branches, of equal layers, and where it fails."""
 
 import itertools
+import warnings
 from dataclasses import replace
 
 import jax
@@ -8,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AxisType, PartitionSpec as P
 from tests.slowness import some
 
 import eggshard as es
 from eggshard.errors import FallbackWarning, MeshError, ShardingError
 from eggshard.frontends import load
 from eggshard.planner.choosing import choice as choosing
-from eggshard.planner.choosing.choice import Choice, Chooser, chooser_of
+from eggshard.planner.choosing.choice import AS_WRITTEN, CAPPED, Choice, Chooser, chooser_of
 from eggshard.planner.request import requested
 from eggshard.planning import optimized
 from eggshard.program.mesh import Mesh
@@ -206,3 +208,37 @@ def test_a_scan_that_is_stated_costs_what_its_choice_promises():
     program = program_of(step, f32(4, 1024, 1024), f32(1024, 1024), mesh=Mesh({"x": 4, "y": 2}))
     found, plan = chosen(program, {0: 0}, model="h100-node")
     assert plan.cost.total <= 1.01 * found.cost
+
+
+def test_loops_where_placements_are_too_many():
+    """Of a body within, a problem then keeps fewer choices than the body's own has."""
+    def swept(u, v):
+        return lax.fori_loop(0, 3, lambda _, u: rolled(u), u), lax.map(lambda c: jnp.maximum(c, jnp.roll(c, 1, 0)), v)
+
+    program = program_of(swept, f32(64, 64), f32(4, 16, 16), mesh=Mesh({"x": 2, "y": 2, "z": 2}))
+    request = requested(program, "wire-bytes", limits=replace(LIMITS, placements=4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        found = Chooser(request, {}).cheapest
+    assert CAPPED.format(4) in found.left_out and 0 <= found.bound <= found.cost
+
+
+def test_code_per_device_is_chosen_for_as_the_global_ops_that_it_is():
+    """As it is written, its bound was above plans of the global ops, which exchange nothing."""
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4])
+
+    @jax.jit
+    def shifted(u):
+        def local(v):
+            left = lax.ppermute(v[:, -1:], "x", [(i, (i + 1) % 4) for i in range(4)])
+            return v - jnp.concatenate([left, v[:, :-1]], 1)
+
+        return jax.shard_map(local, mesh=mesh, in_specs=P(None, "x"), out_specs=P(None, "x"))(u)
+
+    program = load(shifted.lower(f32(64, 64)))
+    program = replace(program, input_shardings=(Sharding.fully_open(2),), output_shardings=(None,), text=None)
+    found, plan = chosen(program)
+    assert plan.device_program.messages == 0
+    assert found.bound <= plan.cost.total and AS_WRITTEN in found.left_out
+    x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    np.testing.assert_array_equal(plan.run(x)[0], x - np.roll(x, 1, 1))

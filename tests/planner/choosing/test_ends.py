@@ -2,16 +2,20 @@
 
 from dataclasses import replace
 
+import jax
 import pytest
 from jax import numpy as jnp
+from jax.sharding import AxisType, PartitionSpec as P
 from tests.planner.choosing.test_choice import LIMITS, f32, program_of
 
+from eggshard.frontends import load
 from eggshard.planner.choosing.choice import Chooser
 from eggshard.planner.choosing.ends import Ends
 from eggshard.planner.choosing.narrowing import End, Narrowing
 from eggshard.planner.layers.shortening import shorten
 from eggshard.planner.optimization import read
 from eggshard.planner.request import requested
+from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
 from eggshard.tactics import shard
 
@@ -47,3 +51,14 @@ def test_a_tactic_for_one_of_equal_layers_moves_all(program):
     narrowing = Narrowing([shard("x", 1, of="args[40]")], ends, [None])
     found = Chooser(requested(program, "tpu-v5e", limits=LIMITS), {}, narrowing).cheapest
     assert {p.dims[1].axes for p in found.inputs[3:-2]} == {("x",)} and narrowing.by.keys() == {"args[40]"}
+
+
+def test_ends_lie_where_the_program_has_them_too():
+    """Axes in another order than the mesh's, which no other end is offered."""
+    mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:4])
+    doubled = jax.shard_map(lambda v: 2 * v, mesh=mesh, in_specs=P(("y", "x")), out_specs=P(("y", "x")))
+    program = load(jax.jit(doubled).lower(f32(64)))
+    program = replace(program, input_shardings=(Sharding.fully_open(1),), output_shardings=(None,), text=None)
+    ends = Ends.of(read(requested(program, "tpu-v5e")).plans, {})
+    stated = Sharding.of((("y", "x"),), 1, program.mesh).to_placement(program.mesh, program.input_types[0])
+    assert ends.inputs[0][-1] == ends.outputs[0][-1] == stated
