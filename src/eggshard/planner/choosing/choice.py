@@ -70,9 +70,9 @@ class Choice:
     """Where a program's inputs and outputs are to lie.
 
     cost: seconds of the plan by which they were chosen, infinite where the search failed. bound: seconds that no plan
-    undercuts, of those that the rewrites derive, whose inputs and outputs lie evenly, by whole axes in mesh order; 0
-    where none is known. left_out: what else it is not of, in words. clock: seconds by stage. known: what is known of
-    the program with these stated.
+    undercuts, of those that the rewrites derive, whose inputs and outputs lie where `Ends` lets them; 0 where none is
+    known. left_out: what else it is not of, in words. clock: seconds by stage. known: what is known of the program with
+    these stated.
     """
 
     inputs: tuple[Placement, ...]
