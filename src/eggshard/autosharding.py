@@ -134,8 +134,8 @@ class Shardings(Shown):
     one by one. plan: of the function whose arguments and results lie so. bound: seconds that no plan undercuts, of
     those that the rewrites derive, wherever its arguments and results lie evenly by whole axes in mesh order, or where
     the function's own constraints have them, as far as nothing fixes them, but for what is `left_out` of that, in
-    words; None where none is known. notes: what tactics could not fix. rules: of the tactic `logical_axes`, those that were given and found. meshes: where the mesh was
-    chosen, too, those that were tried, the best first.
+    words; None where none is known. notes: what tactics could not fix. rules: of the tactic `logical_axes`, those that
+    were given and found. meshes: where the mesh was chosen, too, those that were tried, the best first.
     """
 
     in_shardings: Any
