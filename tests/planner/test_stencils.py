@@ -216,7 +216,7 @@ LOOKING: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", some(LOOKING, 12))
+@pytest.mark.parametrize("what", some(LOOKING, 6))
 def test_ways_of_looking(what: str) -> None:
     for mesh, spec in ((X4, "x -"), (PLANE, "y,x -")):
         check(LOOKING[what], mesh, argument((16, 4), spec), results=None)
@@ -378,7 +378,7 @@ def check_random(seed: int, steps: int) -> None:
     assert plan.bound <= plan.cost.total * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", some(range(20), 8))
+@pytest.mark.parametrize("seed", some(range(20), 4))
 def test_random_programs(seed: int) -> None:
     check_random(seed, steps=5)
 

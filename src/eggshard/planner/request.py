@@ -26,7 +26,7 @@ from eggshard.program.program import Program
 from eggshard.settings import config
 
 if TYPE_CHECKING:
-    from eggshard.planner.known import Known
+    from eggshard.planner.choosing.known import Known
 
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)

@@ -1,5 +1,7 @@
-"""A problem's choices and conversions as flat arrays, level by level: the classes of a level need levels below it, but
-for those of their own cycle, and are evaluated at once.
+"""A problem's choices and conversions as flat arrays, level by level.
+
+A class needs classes of lower levels, or of its own cycle, which is on one level. So all classes of a level are
+evaluated at once.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from eggshard.selection.segments import Segments
 
 
 class Level(NamedTuple):
-    """Classes that are evaluated at once, and until nothing changes where some are in a cycle.
+    """Classes that are evaluated at once, and, if ``cyclic``, again until nothing changes.
 
-    shards, choices, needs: their parts of the flat arrays. terms: per choice its cost and what it needs, ``[T]``;
-    cost, need: which of the terms are costs, and needs. order: the choices by class and out; made: those of one out.
-    conversion: the costs of converting, ``[N]``, by class and end; row: the number in ``made`` that each begins with;
-    ends: those that end at one shard.
+    shards, choices, needs: their parts of the flat arrays. terms: ``[T]``, a segment per choice, its cost before its
+    needs; cost, need: the positions of costs and of needs in it. order: the choices by class and out; made: in that
+    order, a segment per out. conversion: ``[N]``, the costs of converting, by class and end; row: the number of the
+    segment of ``made`` that each begins with; ends: a segment per end.
     """
 
     cyclic: bool

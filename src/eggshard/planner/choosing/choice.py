@@ -18,6 +18,7 @@ from eggshard.plan.record import PlanRecord
 from eggshard.planner.choosing.bounds import exchanges, in_rows, regions_of, without_shared
 from eggshard.planner.choosing.ends import Ends, groups_of
 from eggshard.planner.choosing.interfaces import METHODS
+from eggshard.planner.choosing.known import Known
 from eggshard.planner.choosing.latencies import Priced, alike
 from eggshard.planner.choosing.limited import Least, LimitedSearch, PricedProblem
 from eggshard.planner.choosing.narrowing import Narrowing
@@ -27,7 +28,6 @@ from eggshard.planner.choosing.seeds import seeds_of
 from eggshard.planner.context import Context
 from eggshard.planner.encoding.encode import Computed
 from eggshard.planner.hints import Hints
-from eggshard.planner.known import Known
 from eggshard.planner.layers.planning import MANY_OPS
 from eggshard.planner.layers.shortening import Short, shorten
 from eggshard.planner.op_plans import OpPlans

@@ -24,7 +24,7 @@ from eggshard.limits import Deadline, Limits
 from eggshard.memory.prediction import fits
 from eggshard.ops.widening import evaluation_bytes
 from eggshard.planner.choosing.choice import CAPPED, Choice, Chooser, planned_at, with_open_inputs
-from eggshard.planner.known import Known
+from eggshard.planner.choosing.known import Known
 from eggshard.planner.layers.planning import MANY_OPS
 from eggshard.planner.request import Request
 from eggshard.planner.rows import looks_at_neighbours

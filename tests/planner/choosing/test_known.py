@@ -8,7 +8,7 @@ from tests.planner.choosing.test_choice import LIMITS, descent, f32, program_of
 import eggshard as es
 from eggshard.planner import optimization
 from eggshard.planner.choosing.choice import Chooser
-from eggshard.planner.known import Known
+from eggshard.planner.choosing.known import Known
 from eggshard.planner.pipeline import first_problem, saturate
 from eggshard.planner.request import requested
 from eggshard.planning import optimized
