@@ -133,9 +133,10 @@ class Opener:
     """
 
     def __init__(self, task: Task, graph: EGraph, prices: Pricer | None = None):
-        (_, roots), *inside = _regions(task, task.region, graph)
         self.task, self.graphs = task, {task.region: graph}
-        prices = prices or prices_to_begin(task.plans.context.pricer, graph, roots, lambda: PART, inside=inside)
+        if prices is None:
+            (_, roots), *inside = _regions(task, task.region, graph)
+            prices = prices_to_begin(task.plans.context.pricer, graph, roots, lambda: PART, inside=inside)
         self.plans = task.plans.priced_by(prices)
         self._bodies: dict[Region, OpenProblem] = {}
 
