@@ -257,14 +257,14 @@ def _mesh_table(meshes: Sequence[Tried]) -> Any:
     """The best meshes, with costs over those of the first, and how many others there are."""
     from rich.table import Table
 
-    table = Table("mesh, its last axis on the fastest links", "as chosen", "bound", "planned", "", box=None,
+    table = Table("mesh, its last axis on the fastest links", "as chosen", "planned", "", box=None,
                   pad_edge=False)
 
     def over(value: float | None, first: float | None) -> str:
         return f"{value / first:.3f}" if value and first else ""
 
     for row in meshes[:SHOWN]:
-        costs = (row.cost, meshes[0].cost), (row.bound, meshes[0].cost), (row.planned, meshes[0].planned)
+        costs = (row.cost, meshes[0].cost), (row.planned, meshes[0].planned)
         table.add_row(shape(row.mesh), *(over(*pair) for pair in costs), row.why)
     if len(meshes) > SHOWN:
         table.add_row(f"{len(meshes) - SHOWN} others")

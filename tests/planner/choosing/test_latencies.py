@@ -59,6 +59,8 @@ def test_problems_at_all_prices_offer_the_same():
     assert not alike(found.none, priced(layers, f32(96, 160), f32(160, 32), f32(64, 96)).none)
 
 
-def test_a_search_in_a_hurry_encodes_once():
-    found = priced(step, f32(96, 160), f32(160, 32), f32(64, 96), hurried=True)
-    assert found.whole is None and found.none is found.problem
+def test_a_search_in_a_hurry_has_the_same_prices_and_asks_for_no_bound():
+    arguments = step, f32(96, 160), f32(160, 32), f32(64, 96)
+    found, hurried = priced(*arguments), priced(*arguments, hurried=True)
+    assert hurried.none is hurried.whole is hurried.problem
+    assert hurried.problem.problem.choices == found.problem.problem.choices

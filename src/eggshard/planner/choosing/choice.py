@@ -127,7 +127,7 @@ class Chooser:
             if len(found) == 1:
                 return found[0]
             plans = [(choice, self._planned(choice)) for choice in found]
-            return _with_plan(*min(plans, key=lambda made: made[1].cost.total))
+            return with_plan(*min(plans, key=lambda made: made[1].cost.total))
 
         inputs, outputs = (tuple([options[0] for options in each]) for each in (self.ends.inputs, self.ends.outputs))
         return or_warned(search, Choice(inputs, outputs, math.inf), FAILED,
@@ -160,7 +160,7 @@ class Chooser:
             limited = LimitedSearch(int(limit), self._priced, self._choice, lambda choice: choice.held(
                 self.program), self._planned, self._time.deadline)
             limited.search(cheapest)
-            found = None if limited.best is None else replace(_with_plan(*limited.best), cost=limited.cost)
+            found = None if limited.best is None else replace(with_plan(*limited.best), cost=limited.cost)
             return found, least.not_found(limit, limited.peak, whole)
 
         otherwise: tuple[Choice | None, str] = cheapest, ""
@@ -281,12 +281,14 @@ def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bo
     at neighbours shares exchanges and wrap-arounds, iterations run in rows (`planner.rows`), and all-reduces share some
     latencies, and not all.
 
-    short: for the short form of a program, whose plans are not compared, nor bounds of the whole one's.
+    short: for the short form of a program, whose plans are not compared, nor bounds of the whole one's. In a hurry,
+    neither are there others, nor bounds.
     """
     opener, opened, clock = priced.opener, priced.problem, priced.opener.task.clock
     search = _quickly if short else _searched
     found = timed(clock, "select", lambda: search(context, nodes, opened, ends))
-    bound = 0.0 if short else _bound(context, priced, nodes, found)
+    alone = short or _hurried(context)
+    bound = 0.0 if alone else _bound(context, priced, nodes, found)
 
     def choice(selection: Selection) -> Choice:
         return Choice(*opened.placed(selection), selection.cost - preference(opened, selection), bound,
@@ -294,7 +296,7 @@ def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bo
 
     first = choice(found.selection)
     shared = opened.has_body(in_rows) or _exchanges(opened, found.selection)
-    if short or not (shared or priced.latencies(found.selection) > first.cost * (SOME if priced.large else LITTLE)):
+    if alone or not (shared or priced.latencies(found.selection) > first.cost * (SOME if priced.large else LITTLE)):
         return [first]
     others = timed(clock, "select", lambda: _elsewhere(context, opened, ends))
     most = (MOST if shared else 1 + SOME) * found.selection.cost
@@ -304,10 +306,8 @@ def _choices(context: Context, ends: Ends, priced: Priced, nodes: int, short: bo
 
 
 def _bound(context: Context, priced: Priced, nodes: int, found: Extraction) -> float:
-    """What no plan costs less than, of those that the rewrites derive, whatever its steps share; 0 for none."""
+    """What no plan costs less than, of those that the rewrites derive, whatever its steps share."""
     none = priced.none
-    if none is None:
-        return 0.0
     relaxed = without_shared(none, priced.opener.plans)
     if relaxed is not None or none is not priced.problem:
         seeds = _seeds(found) if alike(none, priced.problem) else []
@@ -400,5 +400,6 @@ def _known(opened: OpenProblem, selection: Selection) -> Known:
     return Known(computed={c: tag for c, tag in tags if isinstance(tag, Computed)})
 
 
-def _with_plan(choice: Choice, plan: PlanRecord) -> Choice:
+def with_plan(choice: Choice, plan: PlanRecord) -> Choice:
+    """The choice with the plan that was made at it."""
     return replace(choice, known=replace(choice.known, plan=plan))

@@ -29,14 +29,15 @@ from eggshard.selection.verify import price
 class Priced(NamedTuple):
     """A problem at the prices by which shardings are chosen.
 
-    problem: where all-reduces pay what they can hardly share. none, whole: where they pay no latency, and each its own;
-    both the problem itself where latencies do not count, and none of them in a hurry.
+    problem: where all-reduces pay what they can hardly share; of a large e-graph in a hurry, at the opener's prices.
+    none, whole: where they pay no latency, and each its own; both the problem itself where latencies do not count, and
+    in a hurry, which asks for no bound.
     """
 
     opener: Opener
     problem: OpenProblem
-    none: OpenProblem | None
-    whole: OpenProblem | None
+    none: OpenProblem
+    whole: OpenProblem
 
     @property
     def large(self) -> bool:
@@ -45,10 +46,8 @@ class Priced(NamedTuple):
         return isinstance(prices, Shared) and prices.part > 0
 
     def latencies(self, selection: Selection) -> float:
-        """The seconds that a selection pays for latencies if none is shared; 0 in a hurry, infinite where the problems
-        do not tell."""
-        if self.none is None or self.whole is None:
-            return 0.0
+        """The seconds that a selection pays for latencies if none is shared; infinite where the problems do not tell.
+        """
         if not alike(self.none, self.whole):
             return math.inf
         none, whole = (price(opened.problem, selection) for opened in (self.none, self.whole))
@@ -56,16 +55,14 @@ class Priced(NamedTuple):
 
     @classmethod
     def of(cls, opener: Opener, ends: Ends, hurried: bool) -> Priced:
-        """The problem between these ends. hurried: at the opener's own prices alone."""
+        """The problem between these ends. hurried: as fast as can be."""
         types, prices = opener.task.input_types, opener.plans.context.pricer
-        if not isinstance(prices, Shared):
+        if not isinstance(prices, Shared) or (hurried and prices.part):
             problem = with_preferences(opener.whole(ends), types)
             return cls(opener, problem, problem, problem)
-        if hurried:
-            problem = with_preferences(opener.whole(ends), types)
-            return cls(opener, problem, None if prices.part else problem, None)
         none, whole = (with_preferences(opener.at(p).whole(ends), types) for p in (Shared(prices.base), prices.base))
-        return cls(opener, _hardly_shared(none, whole) if alike(none, whole) else whole, none, whole)
+        problem = _hardly_shared(none, whole) if alike(none, whole) else whole
+        return cls(opener, problem, problem, problem) if hurried else cls(opener, problem, none, whole)
 
 
 def alike(one: OpenProblem, other: OpenProblem) -> bool:

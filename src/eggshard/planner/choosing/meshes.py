@@ -2,28 +2,23 @@
 
 The last axis of a mesh is the one on the fastest links: a cost model numbers its devices in row-major order. So ordered
 factorisations of the number of devices are all meshes. Each is looked at in a hurry, without rewrites; the best few are
-then planned.
-
-A mesh whose adjacent axes are joined is *coarser*: what lies evenly on it lies so on the finer one, on the same
-devices, and costs as much there under models that price groups by their devices, as machines do. So bounds of a mesh
-hold for coarser ones.
+then planned, and on the best of these shardings are chosen once more, with rewrites.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from eggshard.errors import MeshError
 from eggshard.limits import Deadline, Limits
 from eggshard.memory.prediction import fits
 from eggshard.ops.widening import evaluation_bytes
-from eggshard.planner.choosing.choice import CAPPED, Choice, Chooser, planned_at, with_open_inputs
+from eggshard.planner.choosing.choice import Choice, Chooser, planned_at, with_open_inputs, with_plan
 from eggshard.planner.choosing.known import Known
 from eggshard.planner.layers.planning import MANY_OPS
 from eggshard.planner.request import Request
@@ -41,14 +36,12 @@ SCREENING, FEW, MOST, WORTH = 0.7, 4, 1.1, 1e-3
 class Tried(NamedTuple):
     """A mesh that was looked at.
 
-    cost: seconds of the plan by which its shardings were chosen; None where they were not. bound: seconds that no plan
-    on it undercuts of the program as it is written (`Choice`), 0 where none is known. planned: seconds of its plan,
-    None where none was made. took: seconds of the search. why: why it was not searched.
+    cost: seconds of the plan by which its shardings were chosen; None where they were not. planned: seconds of its
+    plan, None where none was made. took: seconds of the search. why: why it was not searched.
     """
 
     mesh: Mesh
     cost: float | None = None
-    bound: float = 0.0
     planned: float | None = None
     took: float = 0.0
     why: str = ""
@@ -78,17 +71,6 @@ def _factorings(n: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield from ((d, *rest) for rest in _factorings(n // d, parts - 1))
 
 
-def is_finer(mesh: Mesh, other: Mesh) -> bool:
-    """Whether joining adjacent axes of a mesh gives the other one, on the same devices."""
-    return mesh != other and _ends(other) <= _ends(mesh)
-
-
-def _ends(mesh: Mesh) -> set[int]:
-    """How many devices the first axes have together, for each number of axes."""
-    sizes = list(mesh.axes.values())
-    return {math.prod(sizes[:k]) for k in range(1, len(sizes) + 1)}
-
-
 def choose_mesh(
     request: Request, on: Callable[[Mesh], Program], devices: int, carried: Mapping[int, int],
     memory_limit: float | None = None,
@@ -104,6 +86,7 @@ def choose_mesh(
     search = _Search(request, on, carried, limit)
     search.screen(meshes)
     search.plan()
+    search.improve(meshes)
     rows = search.result(meshes)
     program, choice = on(rows[0].mesh), search.found[rows[0].mesh]
     if limit is not None and evaluation_bytes(program.region) > limit:  # not all values at once, and whole
@@ -125,30 +108,29 @@ class _Search:
         self.tried: dict[Mesh, Tried] = {}
 
     def screen(self, meshes: list[Mesh]) -> None:
-        """Look at the meshes without rewrites, and without windows where nothing looks at neighbours or ops are many.
-
-        The finest come first, whose bounds leave out others. Of a program of many ops bounds are seldom known, and time
-        may not suffice for all: there those come first that are the most even of their number of axes, a line last.
-        """
+        """Look at the meshes without rewrites and windows, then with windows where ops look at neighbours and are not
+        many; each time at those of three axes last."""
         end = Deadline(SCREENING * self.limits.seconds)
+        self._look(sorted(meshes, key=lambda m: (_slow(m), max(m.axes.values()))), 0, end)
         region = self.on(meshes[0]).region
-        many = len(region.ops) > MANY_OPS
-        order = _evenness(meshes) if many else {m: -len(m.axes) for m in meshes}
-        windows = self.limits.windows if _looks_at_neighbours(region) and not many else 0
+        if _looks_at_neighbours(region) and len(region.ops) <= MANY_OPS:
+            self._look(sorted(self._best(), key=_slow), self.limits.windows, end)
+
+    def _look(self, meshes: list[Mesh], windows: int, end: Deadline) -> None:
+        """Choose on these meshes in a hurry; until then, but on one in any case."""
         limits = replace(self.limits, patience=0.0, windows=windows)
-        for mesh in sorted(meshes, key=order.__getitem__):
-            finer = self._bounding(mesh)
-            if finer is not None:
-                bound = self.tried[finer].bound
-                self.tried[mesh] = Tried(mesh, bound=bound, why=f"no better than {shape(finer)}")
-            elif self.found and end.passed:
-                self.tried[mesh] = Tried(mesh, why="time was up")
-            else:
-                began = time.monotonic()
-                asked = replace(self.request, loaded=self.on(mesh), limits=self._within(limits), rewrites=[])
-                # Without rewrites, what is known is of another e-graph.
-                choice = self.found[mesh] = replace(Chooser(asked, self.carried).cheapest, known=Known())
-                self.tried[mesh] = Tried(mesh, choice.cost, choice.bound, None, time.monotonic() - began)
+        for mesh in meshes:
+            if self.found and end.passed:
+                self.tried.setdefault(mesh, Tried(mesh, why="time was up"))
+                continue
+            began, row = time.monotonic(), self.tried.get(mesh)
+            asked = replace(self.request, loaded=self.on(mesh), limits=self._within(limits), rewrites=[])
+            # Without rewrites, what is known is of another e-graph.
+            choice = replace(Chooser(asked, self.carried).cheapest, known=Known())
+            if row is None or self._order(mesh, choice) < self._order(mesh, self.found[mesh]):
+                self.found[mesh] = choice
+            took = time.monotonic() - began + (row.took if row else 0.0)
+            self.tried[mesh] = Tried(mesh, self.found[mesh].cost, None, took)
 
     def plan(self) -> None:
         """Plan on the meshes that seem best, where these are several: choices are made at prices that are not yet those
@@ -159,50 +141,77 @@ class _Search:
         for mesh in few if len(few) > 1 else []:
             if self.deadline.passed:
                 return
-            began, asked = time.monotonic(), replace(self.request, limits=self._within(self.limits))
-            planned = planned_at(asked, self.on(mesh), self.found[mesh]).cost.total
-            known = self.tried[mesh]
-            self.tried[mesh] = known._replace(planned=planned, took=known.took + time.monotonic() - began)
+            began = time.monotonic()
+            self.found[mesh] = self._planned(mesh, self.found[mesh])
+            self._count(mesh, began)
+
+    def improve(self, meshes: list[Mesh]) -> None:
+        """Choose once more on the mesh that is the best, with rewrites: other shardings may profit from these."""
+        if self.deadline.passed:
+            return
+        began, mesh = time.monotonic(), self._chosen(meshes)
+        before = self._planned(mesh, self.found[mesh])
+        asked = replace(self.request, loaded=self.on(mesh), limits=self._within(self.limits))
+        after = self._planned(mesh, Chooser(asked, self.carried).cheapest)
+        self.found[mesh] = min(before, after, key=partial(self._order, mesh))
+        self._count(mesh, began)
 
     def result(self, meshes: list[Mesh]) -> tuple[Tried, ...]:
-        """All meshes, the best first: of those that are planned where some are, and of two as good that of fewer axes.
-        """
-        costs = {m: row.planned for m, row in self.tried.items() if row.planned is not None}
-        best = self._best()
-        if not costs:
-            costs = {m: self.found[m].cost for m in best if self._fit(m) == self._fit(best[0])}
-        least = min(costs.values())
-        chosen = min((m for m, cost in costs.items() if cost <= least * (1 + WORTH)), key=meshes.index)
-        rest = sorted((m for m in best if m != chosen), key=lambda m: costs.get(m, math.inf))
+        """All meshes, the best first."""
+        chosen, costs = self._chosen(meshes), self._costs
+        rest = sorted((m for m in self._best() if m != chosen), key=lambda m: costs.get(m, math.inf))
         order = [chosen, *rest, *(m for m in meshes if m not in self.found)]
         return tuple(self.tried[m] for m in order)
+
+    def _chosen(self, meshes: list[Mesh]) -> Mesh:
+        """The mesh of the cheapest plan, or choice where none is planned; of two as good that of fewer axes."""
+        costs = self._costs
+        least = min(costs.values())
+        return min((m for m, cost in costs.items() if cost <= least * (1 + WORTH)), key=meshes.index)
+
+    @property
+    def _costs(self) -> dict[Mesh, float]:
+        """Seconds of the plans that were made; of choices that fit best where none was."""
+        planned = {m: _planned_cost(choice) for m, choice in self.found.items() if choice.known.plan is not None}
+        best = self._best()
+        return planned or {m: self.found[m].cost for m in best if self._fit(m) == self._fit(best[0])}
+
+    def _planned(self, mesh: Mesh, choice: Choice) -> Choice:
+        """A choice with the plan that is made at it."""
+        if choice.known.plan is not None:
+            return choice
+        asked = replace(self.request, limits=self._within(self.limits))
+        return with_plan(choice, planned_at(asked, self.on(mesh), choice))
+
+    def _count(self, mesh: Mesh, began: float) -> None:
+        """Note what the plan on a mesh costs, and the time that it took."""
+        row, spent = self.tried[mesh], time.monotonic() - began
+        self.tried[mesh] = row._replace(planned=_planned_cost(self.found[mesh]), took=row.took + spent)
 
     def _within(self, limits: Limits) -> Limits:
         return replace(limits, seconds=self.deadline.left)
 
     def _fit(self, mesh: Mesh) -> bool:
         """Whether what was chosen on a mesh is within the limit of memory."""
-        return self.memory_limit is None or self.found[mesh].held(self.on(mesh)) <= self.memory_limit
+        return not self._order(mesh, self.found[mesh])[0]
+
+    def _order(self, mesh: Mesh, choice: Choice) -> tuple[bool, float, float]:
+        """By which choices on a mesh are the better: those within the limit of memory, then the cheaper plans."""
+        above = self.memory_limit is not None and choice.held(self.on(mesh)) > self.memory_limit
+        return above, _planned_cost(choice), choice.cost
 
     def _best(self) -> list[Mesh]:
         return sorted(self.found, key=lambda m: (not self._fit(m), self.found[m].cost, len(m.axes)))
 
-    def _bounding(self, mesh: Mesh) -> Mesh | None:
-        """A finer mesh on which every plan is so much dearer than the best one known that it is not to be planned."""
-        least = min((choice.cost for m, choice in self.found.items() if self._fit(m)), default=math.inf)
-        capped = CAPPED.format(self.limits.placements)
-        return next((m for m, choice in self.found.items() if is_finer(m, mesh) and choice.bound >= MOST * least
-                     and capped not in choice.left_out), None)
+
+def _slow(mesh: Mesh) -> bool:
+    """Whether a choice on a mesh takes long: placements are many on three axes."""
+    return len(mesh.axes) > 2
 
 
-def _evenness(meshes: Sequence[Mesh]) -> dict[Mesh, int]:
-    """How many meshes of as many axes are more even, whose longest axis is shorter; of a line, that of all meshes."""
-    even, before = sorted(meshes, key=lambda m: max(m.axes.values())), Counter[int]()
-    found = {}
-    for mesh in even:
-        found[mesh] = before[len(mesh.axes)] if len(mesh.axes) > 1 else len(meshes)
-        before[len(mesh.axes)] += 1
-    return found
+def _planned_cost(choice: Choice) -> float:
+    """Seconds of a choice's plan, infinite where none was made."""
+    return choice.known.plan.cost.total if choice.known.plan is not None else math.inf
 
 
 def _looks_at_neighbours(region: Region) -> bool:
