@@ -2,7 +2,7 @@
 
 The last axis of a mesh is the one on the fastest links: a cost model numbers its devices in row-major order. So ordered
 factorisations of the number of devices are all meshes. Each is looked at in a hurry, without rewrites; the best few are
-then planned, and on the best of these shardings are chosen once more, with rewrites.
+then planned, and on these shardings are chosen once more, with rewrites, the best first.
 """
 
 from __future__ import annotations
@@ -134,9 +134,12 @@ class _Search:
 
     def plan(self) -> None:
         """Plan on the meshes that seem best, where these are several: choices are made at prices that are not yet those
-        of all-reduces that share a launch, and without rewrites."""
-        best = self._best()
-        few = [m for m in best[:FEW] if self._fit(m) == self._fit(best[0]) and
+        of all-reduces that share a launch, and without rewrites. Of meshes on which choices cost the same, finer ones
+        mostly, one is planned on."""
+        best, first = self._best(), dict[str, Mesh]()
+        for mesh in best:
+            first.setdefault(f"{self.found[mesh].cost:.9g}", mesh)
+        few = [m for m in list(first.values())[:FEW] if self._fit(m) == self._fit(best[0]) and
                self.found[m].cost <= MOST * self.found[best[0]].cost]
         for mesh in few if len(few) > 1 else []:
             if self.deadline.passed:
@@ -146,15 +149,19 @@ class _Search:
             self._count(mesh, began)
 
     def improve(self, meshes: list[Mesh]) -> None:
-        """Choose once more on the mesh that is the best, with rewrites: other shardings may profit from these."""
-        if self.deadline.passed:
-            return
-        began, mesh = time.monotonic(), self._chosen(meshes)
-        before = self._planned(mesh, self.found[mesh])
-        asked = replace(self.request, loaded=self.on(mesh), limits=self._within(self.limits))
-        after = self._planned(mesh, Chooser(asked, self.carried).cheapest)
-        self.found[mesh] = min(before, after, key=partial(self._order, mesh))
-        self._count(mesh, began)
+        """Choose once more, with rewrites, which other shardings may profit from: on the mesh that is the best, and on
+        others that were planned while time suffices."""
+        costs, best = self._costs, self._chosen(meshes)
+        others = [m for m in sorted(costs, key=costs.__getitem__) if m != best and self.found[m].known.plan is not None]
+        for mesh in (best, *others):
+            if self.deadline.passed:
+                return
+            began = time.monotonic()
+            before = self._planned(mesh, self.found[mesh])
+            asked = replace(self.request, loaded=self.on(mesh), limits=self._within(self.limits))
+            after = self._planned(mesh, Chooser(asked, self.carried).cheapest)
+            self.found[mesh] = min(before, after, key=partial(self._order, mesh))
+            self._count(mesh, began)
 
     def result(self, meshes: list[Mesh]) -> tuple[Tried, ...]:
         """All meshes, the best first."""
