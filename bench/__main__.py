@@ -143,6 +143,7 @@ _ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "ch
           "partition": {"only": "only", "model": "model"},
           "planning": {"only": "only", "seed": "seed", "variants": "variants"},
           "lit": {"shardy": "shardy", "enzyme": "enzyme", "xla": "xla", "everything": "all"},
+          "triton": {"lit": "lit"},
           "prove": {"seconds": "seconds", "resumed": "resume"},
           "scale": {"only": "only", "everything": "all", "seed": "seed"},
           "run": {"only": "only", "seed": "seed", "variants": "variants", "model": "model"},
@@ -180,6 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--shardy", type=Path, help="of lit: a checkout of Shardy's repository")
     parser.add_argument("--enzyme", type=Path, help="of lit: a checkout of Enzyme-JAX's repository")
+    parser.add_argument("--lit", type=Path, help="of triton: a checkout of Triton's repository")
     parser.add_argument("--xla", type=Path, help="of lit: a checkout of XLA's repository")
     parser.add_argument("--table", default="", help="of costmodel: XLA's table of measured collectives")
     parser.add_argument("--machine", default="", help="of costmodel: the file of a machine calibrated here before")

@@ -13,12 +13,14 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench import triton_lit
 from bench.programs.kernels import PROGRAMS, TARGETS, variants
 from bench.triton_rows import WAYS, Row
 from bench.worker import Worker
@@ -39,8 +41,15 @@ REQUIRED = ("cost", "barriers", "shared_loads", "shared_stores", "registers")
 LONGEST = 1.0
 
 
-def run(console: Console, seed: int = 0, only: str = "", planner: str = PLANNER) -> tuple[bool, list[dict[str, Any]]]:
-    """Print the tables; whether nothing failed or was worse where it must not be; a record per kernel and target."""
+def run(
+    console: Console, seed: int = 0, only: str = "", lit: Path | None = None, planner: str = PLANNER
+) -> tuple[bool, list[dict[str, Any]]]:
+    """Print the tables; whether nothing failed or was worse where it must not be; a record per kernel and target.
+
+    lit: a checkout of Triton's repository, whose test files are planned instead (`bench.triton_lit`).
+    """
+    if lit is not None:
+        return triton_lit.run(console, lit, only)
     rows = list(measure(seed, only, planner))
     console.print(table(rows))
     console.print(summary(rows))

@@ -80,12 +80,10 @@ def modules(root: Path) -> Iterator[tuple[str, str]]:
 def judged(worker: Worker, name: str, text: str) -> Judged:
     """What becomes of one module by Triton's pass and by ours."""
     given = worker.ask({"way": "read", "text": text})
-    if "unread" in given or "error" in given:
-        why = given.get("unread") or given.get("error", "")
-        ours = worker.ask({"way": "ours", "text": text})
-        if "error" in ours:
-            return Judged(name, "ended", ours["error"])
-        return Judged(name, "unread" if ours.get("refused") else "unnamed", why)
+    if "cost" not in given:
+        if "error" in given:
+            return Judged(name, "ended", given["error"])
+        return Judged(name, "unread" if given["unread"] else "unnamed", given["unread"])
     ours, theirs = (worker.ask({"way": way, "text": text}) for way in ("ours", "triton"))
     row = Judged(name, "", given=given["cost"], triton=theirs.get("cost"), ours=ours.get("cost"), gap=ours.get("gap"),
                  seconds=ours.get("seconds", 0.0), triton_seconds=theirs.get("seconds", 0.0))
@@ -115,7 +113,7 @@ def table(found: list[Judged]) -> Table:
         out.add_row(outcome, str(count), "is to be 0" if outcome in FAILURES else "")
     if compared:
         times = statistics.median(one.seconds for one in compared)
-        out.caption = (f"of {len(compared)} compared, Triton's pass leaves {sum(one.triton or 0 for one in compared):.6g}"
-                       f" cycles of {sum(one.given or 0 for one in compared):.6g}, ours "
-                       f"{sum(one.ours or 0 for one in compared):.6g}; {1e3 * times:.1f} ms in the median")
+        given, theirs, ours = (sum(getattr(one, name) for one in compared) for name in ("given", "triton", "ours"))
+        out.caption = (f"of {len(compared)} compared, Triton's pass leaves {theirs:.6g} cycles of {given:.6g}, ours "
+                       f"{ours:.6g}; {1e3 * times:.1f} ms in the median")
     return out

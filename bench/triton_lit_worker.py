@@ -11,7 +11,7 @@ import eggshard.triton
 from bench.worker import serve
 from eggshard.errors import EggshardError, FallbackWarning
 from eggshard.triton.frontend import load
-from eggshard.triton.frontend.libtriton import module_of
+from eggshard.triton.frontend.libtriton import module_of, read
 from eggshard.triton.kernels.ir import Kernel, TensorType
 from eggshard.triton.layout_costs import default_costs
 from eggshard.triton.pricing import cost
@@ -26,7 +26,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def _read(text: str) -> dict[str, Any]:
     """Whether libtriton reads the module, and what it costs as it is."""
     try:
-        kernel = load(text)
+        kernel, _ = read(text)
     except EggshardError as error:
         return {"unread": str(error)}
     return {"cost": _cost(kernel), "laid": any(_laid(kernel))}

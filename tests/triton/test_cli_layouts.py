@@ -24,7 +24,8 @@ def kernel(tmp_path: Path) -> Path:
     path.write_text(str(module_of(kernel_of(f"""{vector("one")}
       %x = tt.load %at : tensor<256x!tt.ptr<f32>, #one>
       %k0 = arith.constant 0 : i32
-      scf.for %i = %k0 to %n step %n : i32 {{
+      %k1 = arith.constant 1 : i32
+      scf.for %i = %k0 to %n step %k1 : i32 {{
         %t = ttg.convert_layout %x : {V} -> {W}
         %y = math.exp2 %t : {W}
         %b = ttg.convert_layout %y : {W} -> {V}

@@ -26,6 +26,24 @@ def test_pure_ops_that_nothing_needs_are_not_written() -> None:
     assert not ops(plan.kernel, "math.exp") and plan.conversions == 0 and plan.gap == 0
 
 
+def test_reads_and_products_that_only_a_loop_needs_for_itself_are_not_run() -> None:
+    m = "tensor<32x32xf32, #rows>"
+    plan = checked(kernel_of(f"""{BOUNDS}{vector("two")}
+      %zero = arith.constant dense<0.0> : {m}
+      %a = arith.constant dense<1.0> : tensor<32x32xf32, #ttg.dot_op<{{opIdx = 0, parent = #rows}}>>
+      %b = arith.constant dense<1.0> : tensor<32x32xf32, #ttg.dot_op<{{opIdx = 1, parent = #rows}}>>
+      %x = tt.load %at : tensor<256x!tt.ptr<f32>, #two>
+      %l:2 = scf.for %i = %k0 to %k3 step %k1 iter_args(%u = %zero, %v = %x) -> ({m}, {V}) : i32 {{
+        %d = tt.dot %a, %b, %u : tensor<32x32xf32, #ttg.dot_op<{{opIdx = 0, parent = #rows}}>>
+          * tensor<32x32xf32, #ttg.dot_op<{{opIdx = 1, parent = #rows}}>> -> {m}
+        %y = tt.load %at : tensor<256x!tt.ptr<f32>, #two>
+        %w = arith.addf %v, %y : {V}
+        tt.store %at, %x : tensor<256x!tt.ptr<f32>, #two>
+        scf.yield %d, %w : {m}, {V}
+      }}"""))
+    assert not ops(plan.kernel, "tt.dot") and len(ops(plan.kernel, "tt.load")) == 1
+
+
 def test_what_a_loop_carries_for_itself_is_not_carried() -> None:
     plan = checked(kernel_of(f"""{BOUNDS}{vector("two")}
       %x = tt.load %at : tensor<256x!tt.ptr<f32>, #two>

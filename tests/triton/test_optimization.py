@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.triton.planned import kernel_of, vector
+from tests.triton.planned import ALIASES, ATTRIBUTES, kernel_of, vector
 
 import eggshard.triton
 from eggshard.errors import DependencyError, EggshardWarning, ProgramError, VerificationError
@@ -83,6 +83,46 @@ def test_what_does_not_verify_gives_the_kernel_as_it_came(kernel: Kernel, monkey
 def test_bad_text_is_a_program_error(text: str) -> None:
     with pytest.raises(ProgramError):
         optimize(text)
+
+
+def test_text_on_which_libtriton_ends_its_process_is_a_program_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """libtriton does not read the encoding that it prints."""
+    layout = "#ttg.amd_wmma<{version = 1, ctaLayout = {warp = []}, isTranspose = true}>"
+    tensor = f"tensor<16x16xbf16, {layout}>"
+    with pytest.raises(ProgramError, match="libtriton fails on the kernel: .*error: Expected basis"):
+        optimize(f"""module attributes {{"ttg.num-warps" = 1 : i32, "ttg.threads-per-warp" = 32 : i32}} {{
+          tt.func @f(%a: {tensor}) -> {tensor} {{ tt.return %a : {tensor} }}
+        }}""")
+    assert capfd.readouterr().err == ""
+
+
+def test_errors_say_what_libtriton_says(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ProgramError, match='libtriton does not parse the kernel: loc."kernel.mlir":1:1.: error:.):
+        optimize("not a module")
+    assert capfd.readouterr().err == ""
+
+
+def test_tensors_without_encodings_stay_as_they_are() -> None:
+    plan = optimize("""module attributes {"ttg.num-warps" = 4 : i32} { tt.func public @f(%p: !tt.ptr<i32>) {
+      %r = tt.make_range {start = 0 : i32, end = 256 : i32} : tensor<256xi32>
+      %c = ttg.convert_layout %r : tensor<256xi32> -> tensor<256xi32>
+      %b = tt.splat %p : !tt.ptr<i32> -> tensor<256x!tt.ptr<i32>>
+      tt.store %b, %c : tensor<256x!tt.ptr<i32>>
+      tt.return
+    } }""")
+    assert plan.cost == 0 and [op.name for op in plan.kernel.walk()].count("tt.store") == 1
+
+
+def test_the_kernel_is_simplified_first() -> None:
+    plan = optimize(f"""{ALIASES}module attributes {{{ATTRIBUTES}}} {{ tt.func public @f() -> {W} {{
+      %zero = arith.constant dense<0.0> : {V}
+      %gone = math.exp2 %zero : {V}
+      %sum = arith.addf %zero, %zero : {V}
+      %c = ttg.convert_layout %sum : {V} -> {W}
+      tt.return %c : {W}
+    }} }}""")
+    assert plan.cost == 0 and plan.given_cost > 0 and plan.given_conversions == 1
+    assert not any(op.name.startswith("math.") for op in plan.kernel.walk())
 
 
 def test_a_module_without_layouts_is_a_program_error() -> None:

@@ -104,6 +104,26 @@ def test_a_value_is_computed_twice_where_that_is_cheaper_than_converting() -> No
     assert plan.conversions == 0 and len(ops(plan.kernel, "arith.sitofp")) == 2
 
 
+def test_nothing_is_proved_where_an_op_is_not_understood() -> None:
+    plan = plan_layouts(kernel_of(f"""
+      %x = builtin.unrealized_conversion_cast %n : i32 to {V}
+      %y = ttg.convert_layout %x : {V} -> {W}
+      %z = builtin.unrealized_conversion_cast %y : {W} to i32"""))
+    assert plan.gap is None
+    assert plan.certificate == "nothing is proved: not understood are builtin.unrealized_conversion_cast"
+
+
+@pytest.mark.parametrize(("target", "said"), [
+    ("cuda:80", ""), ("cuda:100", "at the prices of cuda:90: cuda:100 has none of its own"),
+    ("hip:gfx1250", "at the prices of hip:gfx942: hip:gfx1250 has none of its own"),
+])
+def test_borrowed_prices_are_told(target: str, said: str) -> None:
+    kernel = kernel_of(vector("one"))
+    kernel.module.attributes["ttg.target"] = f'"{target}"'
+    text = str(plan_layouts(kernel))
+    assert said in text and ("at the prices" in text) == bool(said)
+
+
 def test_a_kernel_without_tensors_costs_nothing() -> None:
     plan = checked(kernel_of("%x = arith.constant 1.0 : f32\ntt.store %p, %x : !tt.ptr<f32>"))
     assert plan.cost == plan.given_cost == plan.bound == 0 and plan.gap == 0

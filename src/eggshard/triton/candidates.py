@@ -127,6 +127,9 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
             kept[op] = None
         else:
             free.append(op)
+    for value in fixed_arguments(kernel):
+        if value in classes.of:
+            add(classes.of[value], encoding_of(value), wanted=True)
     for op in (*free, *kept):
         for side, values in ((OPERANDS, op.operands), (RESULTS, op.results)):
             for i, value in enumerate(values):
@@ -166,6 +169,14 @@ def computing(kernel: Kernel, classes: Classes) -> Iterator[Operation]:
                 continue
             if any(v in classes.of for v in (*op.operands, *op.results)):
                 yield op
+
+
+def fixed_arguments(kernel: Kernel) -> Iterator[Value]:
+    """The arguments of functions and of blocks in them that no loop or branch is around: they lie as they are given."""
+    for function in kernel.functions:
+        for region in function.regions:
+            for block in region.blocks:
+                yield from block.arguments
 
 
 def _given(op: Operation) -> bool:

@@ -27,8 +27,8 @@ class Classes:
     same: dict[Operation, Operation] = field(default_factory=dict)
 
     def add(self, value: Value) -> None:
-        """A class of its own for a tensor."""
-        if isinstance(value.type, TensorType):
+        """A class of its own for a tensor; those without an encoding have no layouts to choose."""
+        if isinstance(value.type, TensorType) and value.type.encoding is not None:
             self.of[value] = len(self.types)
             self.types.append(value.type._replace(encoding=None))
             self.first.append(value)
@@ -44,7 +44,8 @@ def find_classes(kernel: Kernel) -> Classes:
             found.add(argument)
         for op in block.operations:
             if op.name == CONVERT:
-                found.of[op.results[0]] = found.of[op.operands[0]]
+                if op.operands[0] in found.of:
+                    found.of[op.results[0]] = found.of[op.operands[0]]
                 continue
             key = _meaning(op, found, same_scalar) if movable(op) else None
             earlier = known.get(key) if key is not None else None
@@ -64,7 +65,7 @@ def find_classes(kernel: Kernel) -> Classes:
                 for inner in region.blocks:
                     visit(inner, dict(known))
 
-    for block in (b for region in kernel.module.regions for b in region.blocks):
+    for block in (b for function in kernel.functions for region in function.regions for b in region.blocks):
         visit(block, {})
     return found
 

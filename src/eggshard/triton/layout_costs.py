@@ -133,9 +133,18 @@ GFX942 = LayoutCosts(
 )
 
 
-def default_costs(target: str) -> LayoutCosts:
-    """The costs of a target (``cuda:90``, ``hip:gfx942``); of one that is not here, of the nearest older one."""
+#: By target, as modules name them.
+COSTS = {"cuda:80": SM80, "cuda:90": SM90, "hip:gfx942": GFX942}
+
+
+def priced_as(target: str) -> str:
+    """The target whose costs are those of a target: the nearest older one that has some, of the same vendor."""
     vendor, _, architecture = target.partition(":")
     if vendor == "hip":
-        return GFX942
-    return SM90 if architecture.isdigit() and int(architecture) >= 90 else SM80
+        return "hip:gfx942"
+    return "cuda:90" if architecture.isdigit() and int(architecture) >= 90 else "cuda:80"
+
+
+def default_costs(target: str) -> LayoutCosts:
+    """The costs of a target (``cuda:90``, ``hip:gfx942``); of one that has none of its own, those of `priced_as`."""
+    return COSTS[priced_as(target)]

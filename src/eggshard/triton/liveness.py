@@ -9,7 +9,7 @@ from eggshard.triton.candidates import computing
 from eggshard.triton.classes import Classes
 from eggshard.triton.control import Tie, ties
 from eggshard.triton.kernels.ir import Kernel, Operation
-from eggshard.triton.rules import repeatable
+from eggshard.triton.rules import has_effects
 
 
 def find_live(kernel: Kernel, classes: Classes) -> set[Operation | Tie]:
@@ -27,7 +27,7 @@ def find_live(kernel: Kernel, classes: Classes) -> set[Operation | Tie]:
             for value in op.results:
                 if value in classes.of:
                     makers.setdefault(classes.of[value], []).append(op)
-            if not repeatable(op, kernel) or any(v not in classes.of for v in op.results):
+            if has_effects(op) or any(v not in classes.of for v in op.results):
                 waiting.append(op)
     live: set[Operation | Tie] = set(waiting)
     while waiting:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eggshard.limits import Deadline
 from eggshard.selection.portfolio import extract
-from eggshard.triton.candidates import find_candidates
-from eggshard.triton.classes import CONVERT, find_classes
+from eggshard.triton.candidates import Candidates, computing, find_candidates
+from eggshard.triton.classes import CONVERT, Classes, find_classes
 from eggshard.triton.control import is_sealed
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.kernels.ir import Kernel
-from eggshard.triton.layout_costs import LayoutCostModel, default_costs
+from eggshard.triton.layout_costs import LayoutCostModel, default_costs, priced_as
+from eggshard.triton.layouts.families import linear_layout
 from eggshard.triton.pricing import Priced, cost, priced
 from eggshard.triton.problem import Builder
 from eggshard.triton.rewriting import rewrite
+from eggshard.triton.rules import is_known
 from eggshard.triton.spelling import spell
 from eggshard.triton.table import conversions_table
 
@@ -25,8 +28,9 @@ GAP = 1e-9
 WORK = 5.0
 #: Costs closer than this part of one another are the same.
 SAME = 1e-9
-#: Plans this near to their bound count as optimal: rounding.
-PROVED = 1e-6
+#: Plans this near to their bound count as optimal: bounds of integer programs leave out what their tolerances may hide
+#: (`selection.exact.program.TOLERANCE`, of the cost of the plan known before).
+PROVED = 1e-5
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class LayoutPlan:
 
     cost, given_cost: of ``kernel`` and of ``given``, in the cost model's units (SM cycles per thread block). bound: no
     choice among the candidates costs less. capped: some tensor had more encodings than are kept. seconds: of planning.
-    late: the clock ended the search, so that another one may find another plan.
+    late: the clock ended the search, so that another one may find another plan. unknown: ops and encodings that are not
+    understood, whose prices the cost and the bound leave out.
     """
 
     given: Kernel
@@ -49,6 +54,7 @@ class LayoutPlan:
     cost_model: LayoutCostModel
     assumed: Frequencies
     late: bool = False
+    unknown: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         saved = 1 - self.cost / self.given_cost if self.given_cost > 0 else 0.0
@@ -57,6 +63,7 @@ class LayoutPlan:
             f"{self.given_conversions} -> {self.conversions} conversions, cost {self.given_cost:.6g} -> "
             f"{self.cost:.6g} cycles per block ({-100 * saved:+.1f} %)",
             self.certificate,
+            self._prices,
             conversions_table(self.priced(), self.cost),
         )
         return "\n".join(filter(None, lines))
@@ -91,6 +98,8 @@ class LayoutPlan:
     @property
     def certificate(self) -> str:
         """What is proved."""
+        if self.unknown:
+            return f"nothing is proved: not understood are {', '.join(self.unknown)}"
         among = "the candidates that were kept" if self.capped else "all candidates"
         late = "; the clock ended the search: another one may find another plan" if self.late else ""
         if self.search_gap <= PROVED:
@@ -99,8 +108,17 @@ class LayoutPlan:
 
     @property
     def gap(self) -> float | None:
-        """No layouts are cheaper by more than this part of the cost; None where some were left out."""
-        return None if self.capped else self.search_gap
+        """No layouts are cheaper by more than this part of the cost; None where some were left out, or are not
+        understood."""
+        return None if self.capped or self.unknown else self.search_gap
+
+    @property
+    def _prices(self) -> str:
+        """Whose prices these are, if not the target's own."""
+        target, own = self.kernel.target, priced_as(self.kernel.target)
+        if self.cost_model is not default_costs(target) or target == own:
+            return ""
+        return f"at the prices of {own}: {target or 'a target that the module does not name'} has none of its own"
 
     @property
     def search_gap(self) -> float:
@@ -142,7 +160,15 @@ def plan_layouts(
     fixed = problem.fixed + sum(p.cost for p in prices if is_sealed(p.op))
     bound = min(planned_cost, found.bound + fixed)
     return LayoutPlan(kernel, planned, planned_cost, given_cost, bound, time.monotonic() - began, found.method,
-                      candidates.capped, model, assumed, deadline.passed)
+                      candidates.capped, model, assumed, deadline.passed, tuple(_unknown(kernel, classes, candidates)))
+
+
+def _unknown(kernel: Kernel, classes: Classes, candidates: Candidates) -> Iterator[str]:
+    """The ops on tensors that have no rule, and the encodings that are no linear layout, each once."""
+    yield from dict.fromkeys(op.name for op in computing(kernel, classes) if not is_known(op))
+    yield from dict.fromkeys(
+        encoding.kind for c, some in enumerate(candidates.encodings) for encoding in some
+        if linear_layout(encoding, classes.types[c].shape) is None)
 
 
 def given_plan(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -121,6 +122,7 @@ class Builder:
         self.there: dict[int, set[tuple[int | None, int | None]]] = {}
         self.prices: dict[tuple[tuple[Encoding, ...], tuple[int, ...], int], np.ndarray] = {}
         self.roots: list[tuple[int, int]] = []
+        self.live = find_live(kernel, classes)
         self.found = KernelProblem(
             Problem(self.choices, self.conversions, self.roots), kernel, classes, candidates, {}, {}, times)
 
@@ -136,7 +138,7 @@ class Builder:
             value = first.results[0]
             if value in self.classes.of and len(first.results) == 1 and self.found.view_block(value, op.parent):
                 self.again[self.classes.of[value]] = first
-        live = find_live(self.kernel, self.classes)
+        live = self.live
         for op in computing(self.kernel, self.classes):
             if op in live:
                 self._run(op)
@@ -165,6 +167,14 @@ class Builder:
         """A choice of a class by its spellings, which all need the same."""
         needs = tuple(dict.fromkeys(shard for shard, _ in alternatives[0].needs))
         self.choices[c].append(Choice(out, cost, needs, alternatives))
+
+    def _gate(self) -> int:
+        """A class that is at one of two placements: 0 and 1."""
+        gate = self._new(2)
+        self.single.add(gate)
+        for p in (0, 1):
+            self._choose(gate, p, [Alternative(None, ())])
+        return gate
 
     def _root(self) -> int:
         """A class that every plan computes."""
@@ -290,18 +300,49 @@ class Builder:
             if None not in numbers:
                 same.setdefault(numbers, []).append(encoding)
         carried = self._new(len(same))
-        if tie.once:
+        several = not tie.once or self._pays_twice(tie) and len(same) > 1
+        if not several:
             self.single.add(carried)
-        root = self._root() if tie.back else None
+        root = self._root() if tie.back and not several else None
         for p, encodings in enumerate(same.values()):
-            self._choose(carried, p, [Alternative(e, self._uses(tie.sources, e), Entered(tie, e)) for e in encodings])
+            asked: tuple[tuple[Shard, object], ...] = ()
+            if tie.back and several:  # each layout is carried, or not
+                gate, root = self._gate(), self._root()
+                asked = (((gate, 1), None),)
+                self._choose(root, 0, [Alternative(None, (((gate, 0), None),))])
             if root is not None:
                 self._choose(root, 0, [
-                    Alternative(None, (((carried, p), e), *self._uses(tie.back, e))) for e in encodings])
+                    Alternative(None, (*asked, ((carried, p), e), *self._uses(tie.back, e))) for e in encodings])
+            self._choose(carried, p, [
+                Alternative(e, (*asked, *self._uses(tie.sources, e)), Entered(tie, e)) for e in encodings])
             for value in tie.targets:
                 out = self._number(value, encodings[0])
                 assert out is not None
                 self._choose(of[value], out, [Alternative(e, (((carried, p), e),)) for e in encodings])
+
+    def _pays_twice(self, tie: Tie) -> bool:
+        """Whether a loop may gain by carrying a value at several layouts: where each iteration can compute it at any of
+        them. Else it would have to convert it, and might as well do so where it is used."""
+        return all(self.classes.of[use.value] in self.remade for use in tie.back)
+
+    @cached_property
+    def remade(self) -> set[int]:
+        """The classes that are computed of what loops carry alone, and of constants, by ops that may be repeated."""
+        of, ways = self.classes.of, list[tuple[int, frozenset[int]]]()
+        for op in self.candidates.options:
+            if op in self.live and repeatable(op, self.kernel):
+                needs = frozenset(of[v] for v in op.operands if v in of)
+                ways += [(of[v], needs) for v in op.results if v in of]
+        for tie in self.live:
+            if isinstance(tie, Tie) and tie.targets[0] in of:
+                needs = frozenset(of[use.value] for use in (tie.back or tie.sources))
+                ways += [(of[v], needs) for v in tie.targets if v in of]
+        found = set(range(len(self.classes.types)))
+        while True:
+            kept = {c for c, needs in ways if needs <= found} & found
+            if kept == found:
+                return found
+            found = kept
 
     def _uses(self, uses: Sequence[Use], encoding: Encoding) -> tuple[tuple[Shard, object], ...]:
         return tuple(self._need(use.value, use.op.parent, encoding) for use in uses)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
+import importlib.util
+import subprocess
+import sys
 import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from eggshard.errors import ProgramError
 from eggshard.extras import named_extras
+from eggshard.triton.frontend import parsing
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.kernels.text import read_generic, write_generic
 
-_GENERIC = re.compile(r'^"builtin\.module"\(', re.MULTILINE)
-_SPOILING = "spoiled_to_print_generically"
+_NO_LAYOUTS = f"the module has no {parsing.WARPS}: only TritonGPU IR, after layouts are assigned, is planned"
 
 
 @cache
@@ -35,51 +37,24 @@ def context() -> Any:
 def parse(text: str, inside: Any = None) -> Any:
     """libtriton's module of a text in either form; ``inside``: the context, by default the shared one.
 
-    Raises `ProgramError` where libtriton does not parse it.
+    Raises `ProgramError` where libtriton does not parse it. Some texts end the process: `read` those of others.
     """
     where = context() if inside is None else inside
     from triton._C.libtriton import ir
 
-    with tempfile.NamedTemporaryFile("w", suffix=".mlir", delete=False) as file:
-        file.write(text)
     try:
-        module = ir.parse_mlir_module(file.name, where)
+        return parsing.parse_text(ir, text, where)
     except RuntimeError as error:
         raise ProgramError(f"libtriton does not parse the kernel: {error}") from error
-    finally:
-        os.unlink(file.name)
-    module.context = where  # the module does not keep its context alive
-    return module
 
 
 def generic_text(module: Any, locations: bool = True) -> str:
-    """A module's text in generic form. The printer hides nothing of a module that does not verify: one is made."""
+    """A module's text in generic form. Raises `ProgramError` for modules without layouts."""
     from triton._C.libtriton import ir
 
-    name = "ttg.num-warps"
-    warps = module.get_int_attr(name)
-    if warps is None:
-        raise ProgramError("the module has no ttg.num-warps: only TritonGPU IR, after layouts are assigned, is planned")
-    builder = ir.builder(module.context)
-    module.set_attr(name, builder.get_int32_attr(2 * warps))
-    text: str = str(module) if locations else module.str_nodebug()
-    module.set_attr(name, builder.get_int32_attr(warps))
-    if not _GENERIC.search(text):  # without tensors nothing depends on the number of warps
-        return _spoiled(module, locations)
-    return text.replace(f'"{name}" = {2 * warps} : i32', f'"{name}" = {warps} : i32')
-
-
-def _spoiled(module: Any, locations: bool) -> str:
-    """The generic text of any module, by way of a copy that gets an attribute of a name that modules do not take."""
-    from triton._C.libtriton import ir
-
-    copy = parse(str(module), module.context)
-    copy.set_attr(_SPOILING, ir.builder(copy.context).get_unit_attr())
-    text: str = str(copy) if locations else copy.str_nodebug()
-    head, _, tail = text.rpartition(_SPOILING)
-    if head.endswith(", "):
-        return head.removesuffix(", ") + tail
-    return head + tail.removeprefix(", ")
+    if module.get_int_attr(parsing.WARPS) is None:
+        raise ProgramError(_NO_LAYOUTS)
+    return parsing.generic_text(ir, module, locations)
 
 
 def load(source: Any, *, layouts: bool = True) -> Kernel:
@@ -91,9 +66,39 @@ def load(source: Any, *, layouts: bool = True) -> Kernel:
     module = parse(source) if isinstance(source, str) else source
     # Where a text says no locations, libtriton says the file that it was parsed from, which is none of the user's.
     located = not isinstance(source, str) or "loc(" in source
-    if not layouts and module.get_int_attr("ttg.num-warps") is None:
-        return read_generic(_spoiled(module, located))
-    return read_generic(generic_text(module, located))
+    if layouts:
+        return read_generic(generic_text(module, located))
+    from triton._C.libtriton import ir
+
+    return read_generic(parsing.generic_text(ir, module, located))
+
+
+@named_extras()
+def read(text: str) -> tuple[Kernel, Kernel]:
+    """The kernel of TTGIR text (either form), as it is and as Triton's canonicalizer leaves it: constants folded, what
+    nothing needs left out.
+
+    libtriton runs in another process, so that none of its messages is printed, and no text ends this one. Raises
+    `DependencyError` without libtriton, `ProgramError` for text that it refuses or fails on, and modules without
+    layouts.
+    """
+    library = importlib.util.find_spec("triton._C.libtriton")
+    if library is None or library.origin is None:
+        raise ModuleNotFoundError("No module named 'triton'", name="triton")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "kernel.mlir")
+        file.write_text(text)
+        command = [sys.executable, "-I", "-S", parsing.__file__, library.origin, str(file), folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == parsing.GOOD:
+            given, simplified = (read_generic(Path(folder, name).read_text()) for name in ("given", "simplified"))
+            return given, simplified
+    if done.returncode == parsing.WITHOUT_LAYOUTS:
+        raise ProgramError(_NO_LAYOUTS)
+    said = done.stderr.replace(f"{folder}/", "").splitlines()
+    error = next((line for line in said if "error:" in line), said[-1] if said else "it does not say why")
+    what = "does not parse" if done.returncode == parsing.REFUSED else "fails on"
+    raise ProgramError(f"libtriton {what} the kernel: {error}")
 
 
 def module_of(kernel: Kernel, inside: Any = None) -> Any:

@@ -322,7 +322,7 @@ class _Writer:
         for number, block in enumerate(region.blocks):
             for argument in block.arguments:
                 self.names[argument] = f"%v{len(self.names)}"
-            if block.arguments or len(region.blocks) > 1:
+            if block.arguments or len(region.blocks) > 1 or not block.operations:
                 arguments = ", ".join(
                     f"{self.names[a]}: {a.type}{' ' + a.location if a.location else ''}" for a in block.arguments)
                 self.put(f"{indent}^bb{number}{f'({arguments})' if arguments else ''}:")

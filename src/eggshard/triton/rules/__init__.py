@@ -15,11 +15,11 @@ from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.cloning import with_option
 from eggshard.triton.rules.rule import OPERANDS, RESULTS, Option, current
-from eggshard.triton.rules.table import rule_of
+from eggshard.triton.rules.table import TABLE, rule_of
 
 __all__ = [
-    "OPERANDS", "RESULTS", "Option", "anchored", "current", "mixed", "movable", "options", "repeatable", "varied",
-    "with_option", "work",
+    "OPERANDS", "RESULTS", "Option", "anchored", "current", "has_effects", "is_known", "mixed", "movable", "options",
+    "repeatable", "varied", "with_option", "work",
 ]
 
 
@@ -59,6 +59,17 @@ def movable(op: Operation) -> bool:
     """Whether the op is a function of its operands, the same at each of its options: equal ones are one, and it may be
     computed again."""
     return rule_of(op.name).movable(op)
+
+
+def is_known(op: Operation) -> bool:
+    """Whether there is a rule for the op, if only that it stays as it is."""
+    return op.name in TABLE
+
+
+def has_effects(op: Operation) -> bool:
+    """Whether the op runs though nothing needs its results; so do ops that are not understood."""
+    rule = rule_of(op.name)
+    return not rule.movable(op) if rule.effects is None else rule.effects(op)
 
 
 def repeatable(op: Operation, kernel: Kernel) -> bool:

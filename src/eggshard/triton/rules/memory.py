@@ -49,7 +49,10 @@ def access(stored: int | None = None) -> Rule:
             return Counts(global_loads=count, global_lines=touched)
         return Counts(global_stores=count, global_lines=touched)
 
-    return Rule(at_any, work, anchored, repeatable=repeatable)
+    def effects(op: Operation) -> bool:
+        return not loads or op.attribute("isVolatile") == "true"
+
+    return Rule(at_any, work, anchored, repeatable=repeatable, effects=effects)
 
 
 def _feeds_pipeline(op: Operation) -> bool:
@@ -95,4 +98,5 @@ def shared(loads: bool, copied: bool = False) -> Rule:
             return Counts(shared_loads=instructions, shared_load_wavefronts=waves)
         return Counts(shared_stores=instructions, shared_store_wavefronts=waves)
 
-    return Rule(at_any, work, in_clusters, repeatable=lambda op, kernel: loads and not copied)
+    return Rule(at_any, work, in_clusters, repeatable=lambda op, kernel: loads and not copied,
+                effects=lambda op: not loads)

@@ -12,7 +12,20 @@ from eggshard.triton.layouts.linear import LinearLayout, equal
 from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.costs import arithmetic, registers
 from eggshard.triton.rules.derived import encoding_of_layout
-from eggshard.triton.rules.rule import OPERANDS, RESULTS, Option, Options, Rule, both, current, free, pure, uniform
+from eggshard.triton.rules.rule import (
+    OPERANDS,
+    RESULTS,
+    Option,
+    Options,
+    Part,
+    Rule,
+    both,
+    current,
+    droppable,
+    free,
+    pure,
+    uniform,
+)
 from eggshard.triton.rules.structure import BLOCKED, DOT_OPERAND, LINEAR, SLICE, opened, sliced
 
 #: A result's layout where the operand has one, or an operand's where the result has; None if there is none.
@@ -241,4 +254,23 @@ def _dot(op: Operation, side: int, i: int, encoding: Encoding, machine: Machine)
     return [option] if side or i == 2 or option.operands[i] == encoding else []
 
 
-DOT = Rule(_dot)
+DOT = Rule(_dot, effects=droppable)
+
+
+def _pairs(op: Operation) -> tuple[Part, ...]:
+    return tuple(Part((i,), (i,)) for i, value in enumerate(op.operands) if value.tensor is not None)
+
+
+def _passed(op: Operation, side: int, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+    """A result lies as its operand does."""
+    return [Part((i,), (i,)).put(current(op), Option((encoding,), (encoding,)))]
+
+
+def _waits_for_registers(op: Operation, kernel: Kernel) -> bool:
+    """Whether some operand may still be written by a matrix instruction: only then is there nothing between."""
+    makers = (value.owner for value in op.operands if value.tensor is not None)
+    return any(not isinstance(maker, Operation) or maker.name != "ttg.convert_layout" for maker in makers)
+
+
+#: A wait for matrix instructions, which hands on what they write.
+WAIT = Rule(_passed, anchored=_waits_for_registers, parts=_pairs)

@@ -93,6 +93,7 @@ class Rule:
     anchored: whether the op runs at no option but the given one. movable: whether it is a function of its operands,
     whatever its option: equal ones are one, and it may be computed again, and elsewhere. repeatable: whether it may be
     computed several times at its place; by default as movable. work: what running it at an option costs a thread block.
+    effects: whether the op runs though nothing needs its results; by default where it is not movable.
     parts: groups of tensors, alike in each, whose encodings vary by themselves; () where all hang together. renamed: of
     an op that gives elements other indices and leaves them in their registers, the layout of the first result where the
     first operand has one; None where it has none.
@@ -103,6 +104,7 @@ class Rule:
     anchored: Callable[[Operation, Kernel], bool] = lambda op, kernel: True
     movable: Callable[[Operation], bool] = lambda op: False
     repeatable: Callable[[Operation, Kernel], bool] | None = None
+    effects: Callable[[Operation], bool] | None = None
     parts: Callable[[Operation], tuple[Part, ...]] = lambda op: ()
     renamed: Callable[[Operation, LinearLayout], LinearLayout | None] | None = None
 
@@ -110,6 +112,11 @@ class Rule:
 def pure(op: Operation) -> bool:
     """An op that is a function of its operands: `Rule.movable`."""
     return True
+
+
+def droppable(op: Operation) -> bool:
+    """An op that runs only where its results are needed: `Rule.effects`."""
+    return False
 
 
 def free(op: Operation, kernel: Kernel) -> bool:

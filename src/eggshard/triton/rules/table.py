@@ -12,9 +12,10 @@ from eggshard.triton.rules import movement, reduction
 from eggshard.triton.rules.costs import arithmetic, registers
 from eggshard.triton.rules.kinds import KINDS
 from eggshard.triton.rules.memory import access, shared
-from eggshard.triton.rules.rule import Option, Options, Rule, at_any, free, pure, uniform
+from eggshard.triton.rules.rule import Option, Options, Rule, at_any, droppable, free, pure, uniform
 
 _OPAQUE = Rule()
+_LEFT_OUT = Rule(effects=droppable)
 
 #: What carries values into blocks, around and out of them: their encodings are chosen as those of `control.Tie`, or, in
 #: blocks of no known meaning, stay.
@@ -26,21 +27,25 @@ CARRYING = frozenset("""
 #: of registers), is observed (``tt.print``), was laid out for the hardware (matrix instructions, asynchronous copies,
 #: tensor memory, atomic and indexed accesses), or is agreed with other code (calls, branches between blocks).
 ANCHORS = frozenset("""
-    tt.cat tt.print tt.func tt.call tt.return cf.br cf.cond_br cf.switch scf.forall scf.parallel
+    tt.print tt.func tt.call tt.return cf.br cf.cond_br cf.switch scf.forall scf.parallel
     tt.atomic_rmw tt.atomic_cas tt.atomic_load tt.atomic_store tt.atomic_poll
-    tt.dot_scaled ttng.warp_group_dot ttng.warp_group_dot_wait ttng.tc_gen5_mma ttng.tc_gen5_mma_scaled
+    ttng.tc_gen5_mma ttng.tc_gen5_mma_scaled
     ttng.packed_arith ttg.inline_asm ttg.mask ttg.mask.return ttg.warp_specialize.partitions ttg.warp_return
-    tt.make_tensor_descriptor tt.descriptor_gather tt.descriptor_scatter
-    ttg.async_copy_global_to_local ttg.async_wait ttg.async_commit_group ttg.local_dealloc ttg.local_gather
+    tt.make_tensor_descriptor tt.descriptor_scatter
+    ttg.async_copy_global_to_local ttg.async_wait ttg.async_commit_group ttg.local_dealloc
     ttg.local_scatter ttg.local_atomic_scatter_rmw ttg.global_scratch_alloc ttg.barrier ttg.predicate_stage
     ttng.tmem_alloc ttng.tmem_load ttng.tmem_store ttng.tmem_copy ttng.tmem_subslice ttng.tmem_wait
     ttng.async_shared_store ttng.async_tma_copy_global_to_local ttng.async_tma_copy_local_to_global
     ttng.async_tma_gather ttng.async_tma_scatter ttng.async_tma_reduce ttng.async_tma_store_wait
     ttng.clc_try_cancel_sync gluon.set_auto_layout tti.dot_i8
     amdg.buffer_atomic_rmw amdg.buffer_atomic_cas amdg.buffer_load_to_local amdg.async_copy_local_to_global
-    amdg.concat amdg.extract_slice amdg.in_thread_transpose amdg.local_load_packed_transposed
-    amdg.masked_load amdg.masked_store amdg.scaled_downcast_fp4 amdg.scaled_downcast_fp8 amdg.scaled_upcast_fp4
-    amdg.scaled_upcast_fp8""".split())
+    amdg.masked_store""".split())
+
+#: As these, but without effects.
+PURE_ANCHORS = frozenset("""
+    tt.cat tt.dot_scaled ttng.warp_group_dot tt.descriptor_gather ttg.local_gather amdg.concat amdg.extract_slice
+    amdg.in_thread_transpose amdg.local_load_packed_transposed amdg.masked_load amdg.scaled_downcast_fp4
+    amdg.scaled_downcast_fp8 amdg.scaled_upcast_fp4 amdg.scaled_upcast_fp8""".split())
 
 #: Dialects of ops without effects, and of branches between them.
 _PURE = ("arith", "math", "cf", "ub")
@@ -74,6 +79,7 @@ def _pure_inside(op: Operation) -> bool:
 TABLE: dict[str, Rule] = {
     **{name: _pointwise(kind) for name, kind in KINDS.items()},
     **{name: _OPAQUE for name in CARRYING | ANCHORS},
+    **{name: _LEFT_OUT for name in PURE_ANCHORS},
     "tt.extern_elementwise": _pointwise("special", movable=_says_pure),
     "tt.elementwise_inline_asm": _pointwise("integer", movable=_says_pure),
     "tt.map_elementwise": _pointwise("float", _packed, _pure_inside),
@@ -89,6 +95,7 @@ TABLE: dict[str, Rule] = {
     "tt.histogram": reduction.HISTOGRAM,
     "tt.gather": reduction.GATHER,
     "tt.dot": movement.DOT,
+    "ttng.warp_group_dot_wait": movement.WAIT,
     "tt.load": access(),
     "tt.store": access(stored=1),
     "amdg.buffer_load": access(),
