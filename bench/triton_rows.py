@@ -163,13 +163,7 @@ class _Run:
         first = plans.make(theirs)
         self.row.figures["triton"].cost = first.given_cost
 
-        def offers() -> Iterator[_Offer]:
-            yield _Offer(write_generic(first.kernel), first.cost, "plan")
-            for model in variations(first.cost_model, scratch(first.given)):
-                kernel = plans.make(theirs, model).kernel
-                yield _Offer(write_generic(kernel), cost(kernel, first.cost_model, first.assumed), "variation")
-
-        self.best = self._chosen("after", offers(), plans)
+        self.best = self._chosen("after", [_Offer(write_generic(first.kernel), first.cost, "plan")], plans)
 
     def replace(self) -> None:
         plans = _Plans(self.planner)
@@ -188,6 +182,11 @@ class _Run:
                 raise ProgramError("no removal of layout conversions in this version's pipeline")
             if self.best is not None:
                 yield self.best._replace(name="after")
+            theirs = parse(self.final, context)
+            first = plans.make(theirs)
+            for model in variations(first.cost_model, scratch(first.given)):
+                kernel = plans.make(theirs, model).kernel
+                yield _Offer(write_generic(kernel), cost(kernel, first.cost_model, first.assumed), "variation")
 
         self._chosen("replace", offers(), plans)
 

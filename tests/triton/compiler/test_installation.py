@@ -174,14 +174,41 @@ def without_lines(text: str) -> list[str]:
 
 @pytest.mark.slow
 def test_of_plans_that_are_as_good_under_the_model_all_may_be_taken() -> None:
-    """The cheapest plan after Triton's passes needs more shared memory; in place of its removals it does not."""
+    """The cheapest plan after Triton's passes is refused; others are tried where removals are replaced."""
     with layouts.install(mode="after"):
         compiled("gate")
         after = last()
     with layouts.install(mode="replace"):
         compiled("gate")
-    assert after.result == last().result == "improved"
-    assert after.cost is not None and last().cost is not None and last().cost < after.cost < last().given_cost
+    assert after.result == "fallback" and last().result == "improved"
+    assert last().cost is not None and last().given_cost is not None and last().cost < last().given_cost
+
+
+def test_kernels_without_conversions_are_not_planned_after() -> None:
+    with layouts.install(planner=failing):
+        compiled("softmax")
+    assert last().result == "equal" and last().seconds < 0.1
+
+
+def test_what_gains_little_is_not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eggshard.triton.compiler import replacement
+
+    monkeypatch.setattr(replacement, "lower", failing)
+    with layouts.install(planner=lambda kernel, model: Plan(kernel, 0.998, 1.0)):
+        compiled()
+    assert last().result == "equal"
+
+
+def test_what_triton_leaves_is_planned_where_replacing_fails() -> None:
+    calls = []
+
+    def once(kernel: Kernel, cost_model: Any) -> Plan:
+        calls.append(kernel)
+        return praising(kernel, cost_model) if len(calls) == 1 else failing(kernel, cost_model)
+
+    with layouts.install(mode="replace", planner=once):
+        compiled()
+    assert last().result == "improved" and len(calls) > 1
 
 
 FAILING = [(failing, "RuntimeError"), (broken, "does not verify"), (lying, "layouts do not line up")]
@@ -216,10 +243,10 @@ def test_a_text_is_planned_once() -> None:
         return same(kernel, cost_model)
 
     with layouts.install(mode="after", planner=counted):
-        compiled("softmax")
+        compiled()
         triton.knobs.compilation.always_compile = True
         try:
-            compiled("softmax")
+            compiled()
         finally:
             triton.knobs.compilation.always_compile = False
     assert len(calls) == 1
@@ -228,9 +255,9 @@ def test_a_text_is_planned_once() -> None:
 def test_the_last_installation_is_in_force_and_the_one_before_it_after() -> None:
     with layouts.install(mode="after", planner=failing):
         with layouts.install(mode="after", planner=same):
-            compiled("softmax")
+            compiled()
             assert last().result == "equal"
-        compiled("softmax")
+        compiled()
         assert last().result == "fallback"
 
 
@@ -276,7 +303,7 @@ def test_a_hook_set_on_top_keeps_working_after_the_end() -> None:
 
 def test_the_key_says_what_is_planned_with_what() -> None:
     keys = []
-    for options in ({}, {"kernels": ["softmax"]}, {"mode": "after"}, {"cost_model": (1, 2)}, {"planner": same}):
+    for options in ({}, {"kernels": ["softmax"]}, {"mode": "replace"}, {"cost_model": (1, 2)}, {"planner": same}):
         with layouts.install(**options) as installed:
             keys.append(installed()[0])
     assert len(set(keys)) == len(keys)

@@ -87,16 +87,17 @@ _installed: list[Installation] = []
 
 @named_extras()
 def install(
-    kernels: Iterable[str | Any] | None = None, mode: Mode = "replace", *, cost_model: Any = None,
+    kernels: Iterable[str | Any] | None = None, mode: Mode = "after", *, cost_model: Any = None,
     planner: Callable[..., Any] | None = None,
 ) -> Installation:
     """Plan the layouts of kernels that Triton compiles from here on, until `uninstall` or the end of a ``with``.
 
     kernels: names or functions under ``triton.jit``; by default all. mode: ``after`` plans what Triton's pipeline
-    leaves; ``replace`` runs it again with the planner in place of Triton's removals of layout conversions (of all, of
-    all but the first, and so on), and takes the cheapest. cost_model: of layouts; its ``repr`` becomes part of Triton's
-    cache key and must say all that it is. planner: called as `eggshard.triton.planning.plan_layouts` is, which it is by
-    default.
+    leaves, once, of kernels that then convert layouts still, and assembles at most one kernel more; ``replace`` also
+    runs the pipeline again with the planner in place of Triton's removals of layout conversions (of all, of all but the
+    first, and so on), and takes the cheapest of all plans, for several times the compilation time. cost_model: of
+    layouts; its ``repr`` becomes part of Triton's cache key and must say all that it is. planner: called as
+    `eggshard.triton.planning.plan_layouts` is, which it is by default.
 
     Of several installations the last is in force. Those that Triton cached under the same key are taken from its cache.
     Raises `DependencyError` without Triton, `ProgramError` for an unknown mode and for a cost model whose ``repr`` is

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from eggshard.errors import ProgramError
+from eggshard.triton.classes import CONVERT
 from eggshard.triton.compiler.choosing import SAME, Code, choose, variations
 from eggshard.triton.compiler.compilation import Compiled, lower
 from eggshard.triton.compiler.outcomes import Outcome, Result, record
@@ -22,6 +23,8 @@ from eggshard.triton.layout_costs import LayoutCostModel, default_costs
 
 #: How many planned kernels are remembered.
 REMEMBERED = 512
+#: The part of its cost that a kernel is to gain for one more to be assembled, where one plan is made.
+WORTHWHILE = 5e-3
 
 
 class Doubt(ProgramError):
@@ -127,6 +130,9 @@ def improve(
     theirs = original(module, metadata)
     began = time.monotonic()
     target = backend.get_target_name(options)
+    if how.mode == "after" and CONVERT not in str(theirs):
+        record(Outcome(kernel, target, "equal", "", None, None, time.monotonic() - began))
+        return theirs
     found: Any = None
     given_cost: float | None = None
     cost: float | None = None
@@ -170,16 +176,23 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     after = how.plan(theirs)
     given_cost = after.given_cost
     margin = SAME * abs(given_cost)
+    failed: list[str] = []
 
     def plans() -> Iterator[Planned]:
         as_good: list[Planned] = []
-        if how.mode == "replace":
+        if how.mode == "after":
+            if after.cost < given_cost - max(margin, WORTHWHILE * given_cost):
+                yield after
+            return
+        try:
             for plan in _replaced(how, work, source, context):
                 if plan.cost < min(after.cost, given_cost) - margin:
                     yield plan
                 elif plan.cost <= min(after.cost, given_cost) + margin:
                     as_good.append(plan)
                     break
+        except Exception as error:  # whatever it was, what Triton leaves is planned already
+            failed.append(f"{type(error).__name__}: {error}")
         if after.cost < given_cost - margin:
             yield after
             yield from as_good
@@ -190,8 +203,8 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     if found.plan is None:
         if after.cost > given_cost + margin:
             raise Doubt(f"costs more: {after.cost:g}, Triton's {given_cost:g}")
-        if found.refused:
-            raise Doubt(found.refused[0])
+        for refused in (*found.refused, *failed):
+            raise Doubt(refused)
         return None, given_cost, given_cost
     module = _verified(found.plan.text, context)
     how.lowered = Lowered(module, work.compiled[found.plan.text])
