@@ -144,13 +144,14 @@ _ASKED = {"auto": {"only": "only", "seed": "seed", "model": "model", "most": "ch
           "planning": {"only": "only", "seed": "seed", "variants": "variants"},
           "lit": {"shardy": "shardy", "enzyme": "enzyme", "xla": "xla", "everything": "all"},
           "triton": {"lit": "lit"},
+          "kernels": {"packages": "packages", "most": "pairs"},
           "prove": {"seconds": "seconds", "resumed": "resume"},
           "scale": {"only": "only", "everything": "all", "seed": "seed"},
           "run": {"only": "only", "seed": "seed", "variants": "variants", "model": "model"},
           "same": {"only": "only"},
           **dict.fromkeys(("per_device", "upstream"), {"only": "only", "seed": "seed", "model": "model"})}
 """Which options some sections take, by their own names for them."""
-_MEASURED = ("engines", "extraction", "lit", "mutants", "prove", "shardy", "triton")
+_MEASURED = ("engines", "extraction", "kernels", "lit", "mutants", "prove", "shardy", "triton")
 """Sections of a seed, with records of their own."""
 _DEVICES = {"guard": 32}
 """Virtual devices of sections that need more than families do."""
@@ -181,6 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--shardy", type=Path, help="of lit: a checkout of Shardy's repository")
     parser.add_argument("--enzyme", type=Path, help="of lit: a checkout of Enzyme-JAX's repository")
+    parser.add_argument("--packages", type=Path, help="of kernels: a folder of unpacked packages")
+    parser.add_argument("--pairs", type=int, default=300, help="of kernels: of kernels and targets, at most")
     parser.add_argument("--lit", type=Path, help="of triton: a checkout of Triton's repository")
     parser.add_argument("--xla", type=Path, help="of lit: a checkout of XLA's repository")
     parser.add_argument("--table", default="", help="of costmodel: XLA's table of measured collectives")

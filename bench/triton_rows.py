@@ -163,7 +163,15 @@ class _Run:
         first = plans.make(theirs)
         self.row.figures["triton"].cost = first.given_cost
 
-        self.best = self._chosen("after", [_Offer(write_generic(first.kernel), first.cost, "plan")], plans)
+        offer = _Offer(write_generic(first.kernel), first.cost, "plan")
+        if scratch(first.kernel) > scratch(load(self.final)):
+            offer = next(self._variations(plans, first, theirs))
+        self.best = self._chosen("after", [offer], plans)
+
+    def _variations(self, plans: _Plans, first: Any, module: Any) -> Iterator[_Offer]:
+        for model in variations(first.cost_model, scratch(first.given)):
+            kernel = plans.make(module, model).kernel
+            yield _Offer(write_generic(kernel), cost(kernel, first.cost_model, first.assumed), "variation")
 
     def replace(self) -> None:
         plans = _Plans(self.planner)
@@ -183,10 +191,7 @@ class _Run:
             if self.best is not None:
                 yield self.best._replace(name="after")
             theirs = parse(self.final, context)
-            first = plans.make(theirs)
-            for model in variations(first.cost_model, scratch(first.given)):
-                kernel = plans.make(theirs, model).kernel
-                yield _Offer(write_generic(kernel), cost(kernel, first.cost_model, first.assumed), "variation")
+            yield from self._variations(plans, plans.make(theirs), theirs)
 
         self._chosen("replace", offers(), plans)
 

@@ -174,14 +174,14 @@ def without_lines(text: str) -> list[str]:
 
 @pytest.mark.slow
 def test_of_plans_that_are_as_good_under_the_model_all_may_be_taken() -> None:
-    """The cheapest plan after Triton's passes is refused; others are tried where removals are replaced."""
+    """The cheapest plan after Triton's passes needs more shared memory; in place of its removals it does not."""
     with layouts.install(mode="after"):
         compiled("gate")
         after = last()
     with layouts.install(mode="replace"):
         compiled("gate")
-    assert after.result == "fallback" and last().result == "improved"
-    assert last().cost is not None and last().given_cost is not None and last().cost < last().given_cost
+    assert after.result == last().result == "improved"
+    assert after.cost is not None and last().cost is not None and last().cost < after.cost < last().given_cost
 
 
 def test_kernels_without_conversions_are_not_planned_after() -> None:

@@ -76,6 +76,14 @@ class Replacement:
             gained = cost(given, model) - cost(read_generic(found.text), model)
             yield Planned(found.text, first.given_cost - gained, first.given_cost)
 
+    def exceeds(self, module: Any, planned: Planned) -> bool:
+        """Whether a plan holds more shared memory in one op than its module does, for which its code may be refused."""
+        from eggshard.triton.frontend.libtriton import generic_text
+        from eggshard.triton.kernels.text import read_generic
+        from eggshard.triton.pricing import scratch
+
+        return scratch(read_generic(planned.text)) > scratch(read_generic(generic_text(module)))
+
     def stage(self, name: str, before: str, original: Callable[[Any, dict[str, Any]], Any]) -> Any:
         """A stage after TritonGPU IR, which follows the stage ``before``."""
         def run(given: Any, metadata: dict[str, Any]) -> Any:
@@ -181,8 +189,11 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     def plans() -> Iterator[Planned]:
         as_good: list[Planned] = []
         if how.mode == "after":
-            if after.cost < given_cost - max(margin, WORTHWHILE * given_cost):
-                yield after
+            enough = given_cost - max(margin, WORTHWHILE * given_cost)
+            if after.cost < enough:
+                fitting = next(how.variations(theirs, after)) if how.exceeds(theirs, after) else after
+                if fitting.cost < enough:
+                    yield fitting
             return
         try:
             for plan in _replaced(how, work, source, context):
