@@ -29,10 +29,12 @@ def module_of(root: Path, file: Path) -> ModuleType:
         package = package.parent
     top = package.parent if (package / "__init__.py").exists() else file.parent
     name = ".".join(file.relative_to(top).with_suffix("").parts)
-    if not any(isinstance(finder, _Stubs) for finder in sys.meta_path):
-        sys.meta_path.append(_Stubs())
-    sys.meta_path.insert(0, _Statements(name.partition(".")[0], top))
-    return importlib.import_module(name)
+    before = list(sys.meta_path)
+    sys.meta_path[:] = [_Statements(name.partition(".")[0], top), *before, _Stubs()]
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.meta_path[:] = before
 
 
 class _Meta(type):

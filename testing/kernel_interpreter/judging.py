@@ -11,6 +11,9 @@ import numpy as np
 from eggshard.errors import ProgramError, VerificationError
 from eggshard.triton.kernels.ir import Kernel, Operation, Value
 from eggshard.triton.kernels.text import split
+from eggshard.triton.layouts.encodings import read
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.linear import equal
 from testing.kernel_interpreter.descriptors import Descriptor, block_of
 from testing.kernel_interpreter.elements import dtype_of, is_float
 from testing.kernel_interpreter.endless import Endless, difference
@@ -39,15 +42,16 @@ def judge(given: Kernel, rewritten: Kernel, *, numbers: Mapping[int, Any] | None
     are a few hundred and different, integers multiples of what the function's attributes say. grid: the instances run.
     tolerance: floats may differ by it, relative to the larger of 1 and their size: for rewrites that sum in another
     order, which new layouts are not.
-    Ops that place elements by their encodings (concatenations, reshapes that may reorder) must keep the given ones:
-    here all of them are run in one order. Raises `ProgramError` for ops that are not understood, and where the kernels'
-    arguments differ.
+    Ops that place elements by their encodings (concatenations, reshapes that may reorder) must keep the given ones, but
+    for reshapes that keep the order at the given ones and at theirs: here all are run in one order. Raises
+    `ProgramError` for ops that are not understood, and where the kernels' arguments differ.
     """
     functions = [entry(kernel, function) for kernel in (given, rewritten)]
     types, others = ([str(p.type) for p in f.regions[0].blocks[0].arguments] for f in functions)
     if types != others:
         raise ProgramError(f"the kernels take different arguments: {', '.join(types)} and {', '.join(others)}")
-    for text in _reordering(rewritten) - _reordering(given):
+    (moves, keeps), (ours_moves, ours_keeps) = map(_by_order, (given, rewritten))
+    for text in (ours_moves - moves) | (ours_keeps - keeps if moves - ours_moves else set()):
         raise VerificationError(f"the rewritten kernel orders elements otherwise: {text}")
     reached: set[Operation] = set()
     memories = []
@@ -87,7 +91,21 @@ def _argument(function: Operation, parameter: Value, memory: Endless, numbers: M
     return np.asarray(size if dtype.itemsize > 1 else 1).astype(dtype)
 
 
-def _reordering(kernel: Kernel) -> set[str]:
-    """The ops whose order of elements depends on encodings, with these."""
-    return {op.described.partition(" at ")[0] for op in kernel.walk()
-            if op.name == "tt.cat" or (op.name == "tt.reshape" and op.attribute("allow_reorder") is not None)}
+def _by_order(kernel: Kernel) -> tuple[set[str], set[str]]:
+    """The ops whose order of elements depends on encodings, with these: those that change it, or may, and reshapes that
+    keep it."""
+    moves, keeps = set[str](), set[str]()
+    for op in kernel.walk():
+        if op.name == "tt.cat" or (op.name == "tt.reshape" and op.attribute("allow_reorder") is not None):
+            (keeps if _keeps_order(op) else moves).add(op.described.partition(" at ")[0])
+    return moves, keeps
+
+
+def _keeps_order(op: Operation) -> bool:
+    """Whether each thread has the same elements in row-major order before a reshape and after it, in its registers'
+    order."""
+    before, after = (v.tensor for v in (op.operands[0], op.results[0]))
+    if op.name != "tt.reshape" or before is None or after is None or None in (before.encoding, after.encoding):
+        return False
+    source, target = (linear_layout(read(str(t.encoding)), t.shape) for t in (before, after))
+    return source is not None and target is not None and equal(source.reshaped(after.shape), target)

@@ -16,6 +16,7 @@ from tests.testing.kernel_interpreter.stages import TARGETS, stages  # noqa: E40
 
 from eggshard.errors import ProgramError, VerificationError  # noqa: E402
 from eggshard.triton.alignment import check_layouts  # noqa: E402
+from eggshard.triton.frontend import load
 from eggshard.triton.kernels.ir import Kernel, Operation, TensorType  # noqa: E402
 
 SOURCES: dict[str, tuple[Any, str, dict[str, Any]]] = {
@@ -134,6 +135,22 @@ def test_reorderings_keep_their_encodings() -> None:
     value.type = elsewhere(value.tensor)
     with pytest.raises(VerificationError, match="orders elements otherwise: tt.reshape"):
         judge(kernel, other)
+
+
+def test_reshapes_that_keep_the_order_may_lie_elsewhere() -> None:
+    fields = "threadsPerWarp = [32], warpsPerCTA = [4], order = [0]"
+    layouts = [f"#ttg.blocked<{{sizePerThread = [{n}], {fields}}}>" for n in (1, 2)]
+    texts = [f"""module attributes {{"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32}} {{
+      tt.func public @f(%p: !tt.ptr<i32>) {{
+        %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32, {layout}>
+        %s = tt.reshape %r allow_reorder : tensor<256xi32, {layout}> -> tensor<256xi32, {layout}>
+        %b = tt.splat %p : !tt.ptr<i32> -> tensor<256x!tt.ptr<i32>, {layout}>
+        %a = tt.addptr %b, %r : tensor<256x!tt.ptr<i32>, {layout}>, tensor<256xi32, {layout}>
+        tt.store %a, %s : tensor<256x!tt.ptr<i32>, {layout}>
+        tt.return
+      }}
+    }}""" for layout in layouts]
+    assert judge(*map(load, texts)).pages > 0
 
 
 def elsewhere(type_: TensorType) -> TensorType:
