@@ -25,7 +25,7 @@ from eggshard.errors import ProgramError
 
 TARGETS = ("sm90", "gfx942")
 #: Seconds for one file's list, or for one kernel's compilations; and how many kernels of one file are compiled.
-_PATIENCE, _MOST = 60.0, 4
+_PATIENCE, _MOST = 120.0, 4
 #: What is to be none.
 FAILURES = ("fails", "wrong")
 

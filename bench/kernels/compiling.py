@@ -23,6 +23,9 @@ from eggshard.triton.compiler import replacement
 from eggshard.triton.compiler.pipeline import target_of
 from eggshard.triton.frontend import load
 
+#: Seconds that Triton's own compilation may take: others are left out.
+LONGEST = 15.0
+
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """``root``, ``file``: of a package. Without ``kernel`` and ``target``: the names of its kernels. ``guess``: whether
@@ -43,9 +46,11 @@ def first(kernel: Any, target: str) -> tuple[Guess, Any] | None:
     """The first guess that Triton compiles, and its result."""
     for guess in guesses(kernel):
         try:
-            return guess, compiled(kernel, guess, target_of(target))[0]
+            found, seconds = compiled(kernel, guess, target_of(target))
         except Exception:  # the guess is wrong, or the kernel is none for this target
             continue
+        if seconds <= LONGEST:
+            return guess, found
     return None
 
 
