@@ -15,7 +15,7 @@ from testing.kernel_interpreter import judge
 from bench.programs.kernels import KernelProgram
 from eggshard.errors import EggshardError, ProgramError, VerificationError
 from eggshard.triton.alignment import check_layouts
-from eggshard.triton.compiler.choosing import SAME, Code, choose, variations
+from eggshard.triton.compiler.choosing import SAME, Code, choose, is_crowded, variations
 from eggshard.triton.compiler.compilation import compile_kernel
 from eggshard.triton.compiler.counting import CodeCounts, count
 from eggshard.triton.compiler.pipeline import Compilation
@@ -164,7 +164,7 @@ class _Run:
         self.row.figures["triton"].cost = first.given_cost
 
         offer = _Offer(write_generic(first.kernel), first.cost, "plan")
-        if scratch(first.kernel) > scratch(load(self.final)):
+        if is_crowded(first.kernel, load(self.final)):
             offer = next(self._variations(plans, first, theirs))
         self.best = self._chosen("after", [offer], plans)
 

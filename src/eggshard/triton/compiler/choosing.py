@@ -13,7 +13,10 @@ from eggshard.errors import ProgramError
 from eggshard.triton.compiler.compilation import Compiled
 from eggshard.triton.compiler.counting import CodeCounts, count_listed
 from eggshard.triton.compiler.residency import resident_blocks
+from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.layout_costs import LayoutCostModel, Surcharged, WithinScratch
+from eggshard.triton.layouts.machine import Machine
+from eggshard.triton.pricing import scratch
 
 #: Modelled costs closer than this part of one another are the same.
 SAME = 1e-9
@@ -114,6 +117,13 @@ def choose(
     if good is None or fair is not None and given_cost - good.cost < KEPT * (given_cost - fair.cost):
         good = fair
     return Choice(good, refused)
+
+
+def is_crowded(kernel: Kernel, other: Kernel) -> bool:
+    """Whether fewer blocks of a kernel fit a multiprocessor than of another, for what one op holds of shared memory,
+    whatever else limits them."""
+    fit = [resident_blocks(Machine.of(k), scratch(k)) for k in (kernel, other)]
+    return fit[0] < fit[1]
 
 
 def variations(model: LayoutCostModel, scratch: int) -> Iterator[LayoutCostModel]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from eggshard.errors import ProgramError
 from eggshard.triton.classes import CONVERT
-from eggshard.triton.compiler.choosing import SAME, Code, choose, variations
+from eggshard.triton.compiler.choosing import SAME, Code, choose, is_crowded, variations
 from eggshard.triton.compiler.compilation import Compiled, lower
 from eggshard.triton.compiler.outcomes import Outcome, Result, record
 from eggshard.triton.compiler.pipeline import Compilation, Tap
@@ -77,12 +77,11 @@ class Replacement:
             yield Planned(found.text, first.given_cost - gained, first.given_cost)
 
     def exceeds(self, module: Any, planned: Planned) -> bool:
-        """Whether a plan holds more shared memory in one op than its module does, for which its code may be refused."""
+        """Whether a plan's code is likely to be refused for shared memory (`choosing.is_crowded`)."""
         from eggshard.triton.frontend.libtriton import generic_text
         from eggshard.triton.kernels.text import read_generic
-        from eggshard.triton.pricing import scratch
 
-        return scratch(read_generic(planned.text)) > scratch(read_generic(generic_text(module)))
+        return is_crowded(read_generic(planned.text), read_generic(generic_text(module)))
 
     def stage(self, name: str, before: str, original: Callable[[Any, dict[str, Any]], Any]) -> Any:
         """A stage after TritonGPU IR, which follows the stage ``before``."""
