@@ -28,9 +28,8 @@ GAP = 1e-9
 WORK = 5.0
 #: Costs closer than this part of one another are the same.
 SAME = 1e-9
-#: Plans this near to their bound count as optimal: bounds of integer programs leave out what their tolerances may hide
-#: (`selection.exact.program.TOLERANCE`, of the cost of the plan known before).
-PROVED = 1e-5
+#: Plans this near to their bound count as optimal: rounding.
+PROVED = 1e-6
 
 
 @dataclass(frozen=True)
