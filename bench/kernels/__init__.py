@@ -36,7 +36,8 @@ class Judged:
 
     outcome: ``equal`` (Triton's own kernel goes on), ``improved``, ``refused`` for its code or what else went wrong,
     ``fails`` (with us alone), or ``wrong`` by the interpreter. converts: whether Triton's result still does.
-    judged: what the interpreter says. ratio: the processor time of both compilations. given, cost: modelled cycles.
+    judged: what the interpreter says. seconds: of Triton's compilation. ratio: of ours to that,
+    both of processor time. given, cost: modelled cycles.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Judged:
     converts: bool = False
     judged: str = ""
     ratio: float = 0.0
+    seconds: float = 0.0
     given: float | None = None
     cost: float | None = None
 

@@ -65,7 +65,7 @@ def _judged(kernel: Any, guess: Guess, target: Any, theirs: Any) -> dict[str, An
             return {"outcome": "fails", "why": f"{type(error).__name__}: {error}"}
     last = eggshard.triton.statistics().outcomes[-1]
     found = {"outcome": "refused" if last.result == "fallback" else last.result, "why": last.reason,
-             "converts": "ttg.convert_layout" in theirs.asm["ttgir"], "ratio": seconds / own,
+             "converts": "ttg.convert_layout" in theirs.asm["ttgir"], "ratio": seconds / own, "seconds": own,
              "given": last.given_cost, "cost": last.cost}
     if last.result == "improved":
         try:

@@ -6,7 +6,10 @@ import pytest
 
 from eggshard.triton.layout_costs import (
     GFX942,
+    GFX1100,
+    SM75,
     SM80,
+    SM86,
     SM90,
     LayoutCostModel,
     LayoutCosts,
@@ -18,7 +21,7 @@ from eggshard.triton.layouts.counts import NOTHING, Counts
 MUCH = Counts((("float", 3.0), ("special", 2.0)), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 
 
-@pytest.mark.parametrize("costs", [SM80, SM90, GFX942])
+@pytest.mark.parametrize("costs", [SM75, SM80, SM86, SM90, GFX942, GFX1100])
 def test_prices_add_up(costs: LayoutCosts) -> None:
     assert isinstance(costs, LayoutCostModel)
     assert costs.price(NOTHING) == 0
@@ -32,10 +35,15 @@ def test_scratch_memory_is_used_again() -> None:
 
 def test_targets_without_a_table_cost_as_the_nearest_older_one() -> None:
     assert default_costs("cuda:80") is SM80
-    assert default_costs("cuda:86") is SM80
+    assert default_costs("cuda:87") is SM86
+    assert default_costs("cuda:70") is SM75
+    assert default_costs("cuda:121") is SM86
     assert default_costs("cuda:90") is SM90
     assert default_costs("cuda:100") is SM90
+    assert default_costs("cuda:103") is SM90
     assert default_costs("hip:gfx942") is GFX942
+    assert default_costs("hip:gfx950") is GFX942
+    assert default_costs("hip:gfx1201") is GFX1100
     assert default_costs("") is SM80
 
 

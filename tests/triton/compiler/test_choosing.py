@@ -9,10 +9,13 @@ import pytest
 from eggshard.errors import ProgramError
 from eggshard.triton.compiler.choosing import Code, choose, falls_short, refusals, variations
 from eggshard.triton.compiler.counting import CodeCounts
+from eggshard.triton.compiler.timing import Timing
 from eggshard.triton.layout_costs import SM80, Surcharged, WithinScratch
 from eggshard.triton.layouts.counts import Counts
 
-OWN = Code(CodeCounts(100, barriers=4, shared_loads=8, shared_stores=8, shuffles=4, registers=100), 1024, 4)
+OWN = Code(
+    CodeCounts(100, barriers=4, shared_loads=8, shared_stores=8, shuffles=4, registers=100), 1024, 4,
+    Timing(latency=4000.0, busy=800.0))
 
 
 class Plan(NamedTuple):
@@ -20,8 +23,8 @@ class Plan(NamedTuple):
     code: Code | None = OWN
 
 
-def changed(resident: int = 4, **counts: int) -> Code:
-    return Code(OWN.counts._replace(**counts), 1024, resident)
+def changed(resident: int = 4, timing: Timing = OWN.timing, **counts: int) -> Code:
+    return Code(OWN.counts._replace(**counts), 1024, resident, timing)
 
 
 MORE_LOADS = changed(shared_loads=9, shared_stores=7)
@@ -42,7 +45,9 @@ def assemble(plan: Plan) -> Code:
     (changed(shared_loads=9), "more shared memory instructions: 17, Triton's 16"),
     (changed(crossbar=1), "more shared memory instructions: 17, Triton's 16"),
     (changed(spills=4), "more spilled bytes: 4, Triton's 0"),
-    (changed(resident=3), "fewer blocks at once: 3, Triton's 4"),
+    (changed(resident=3, timing=Timing(3000.0, 800.0)), "fewer blocks at once: 3, Triton's 4"),
+    (changed(timing=Timing(4100.0, 800.0)), "longer as assembled: 1025 cycles per block, Triton's 1000"),
+    (changed(timing=Timing(4000.0, 1100.0)), "longer as assembled: 1100 cycles per block, Triton's 1000"),
 ])
 def test_refusals(code: Code, reason: str) -> None:
     (found,) = refusals(code, OWN)
@@ -59,6 +64,8 @@ def test_what_falls_short() -> None:
     assert not falls_short(changed(registers=105), OWN)
     assert falls_short(changed(registers=106), OWN)
     assert falls_short(MORE_LOADS, OWN)
+    alone = changed(resident=8, timing=Timing(4100.0, 800.0))  # longer where the multiprocessor is not full
+    assert falls_short(alone, OWN) and refusals(alone, OWN) == []
 
 
 def test_the_cheapest_without_refusal_is_taken() -> None:

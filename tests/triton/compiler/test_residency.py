@@ -14,7 +14,12 @@ from eggshard.triton.layouts.machine import Machine
     ("cuda:90", 8, 32, 49152, 4),
     ("hip:gfx942", 4, 64, 8192, 8),
     ("hip:gfx942", 4, 64, 16384, 4),
-    ("cuda:120", 1, 32, 0, 32),  # by blocks
+    ("cuda:100", 1, 32, 0, 32),  # by blocks
+    ("cuda:120", 1, 32, 0, 24),
+    ("cuda:89", 4, 32, 49152, 2),
+    ("cuda:75", 4, 32, 0, 8),
+    ("hip:gfx950", 4, 64, 16384, 8),
+    ("hip:gfx1100", 4, 32, 16384, 8),
 ])
 def test_blocks_at_once(target, warps, threads, shared, blocks):
     assert resident_blocks(Machine(target, warps, threads), shared) == blocks
@@ -29,6 +34,8 @@ def test_blocks_at_once(target, warps, threads, shared, blocks):
     ("hip:gfx942", 4, 64, 64, 8),
     ("hip:gfx942", 4, 64, 72, 7),
     ("hip:gfx942", 4, 64, 260, 1),
+    ("hip:gfx1200", 4, 32, 96, 16),  # given 96 of 1536
+    ("hip:gfx1200", 4, 32, 97, 12),
 ])
 def test_blocks_at_once_for_their_registers(target, warps, threads, registers, blocks):
     assert resident_blocks(Machine(target, warps, threads), 0, registers) == blocks

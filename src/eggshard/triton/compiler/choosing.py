@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from eggshard.errors import ProgramError
+from eggshard.triton.compiler import amdgcn, sass
 from eggshard.triton.compiler.compilation import Compiled
 from eggshard.triton.compiler.counting import CodeCounts, count_listed
 from eggshard.triton.compiler.residency import resident_blocks
+from eggshard.triton.compiler.timing import Timing, timing
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.layout_costs import LayoutCostModel, Surcharged, WithinScratch
 from eggshard.triton.layouts.machine import Machine
@@ -20,24 +22,36 @@ from eggshard.triton.pricing import scratch
 
 #: Modelled costs closer than this part of one another are the same.
 SAME = 1e-9
-#: Registers may rise by this part: assemblers' own variation.
-RISE = 0.05
+#: Registers, and estimated cycles, may rise by these parts: assemblers' own variation.
+RISE, LONGER = 0.05, 0.02
 #: A plan that falls short is to gain this part of the cost; and one that does not is preferred where it keeps this part
 #: of what the other gains.
 WORTH, KEPT = 0.02, 0.5
 
 
 class Code(NamedTuple):
-    """Assembled code: counts of its text, bytes of shared memory per block, and blocks that are resident at once."""
+    """Assembled code: counts of its text, bytes of shared memory per block, blocks that are resident at once, and what
+    time is estimated for one."""
 
     counts: CodeCounts
     shared: int
     resident: int
+    timing: Timing
 
     @classmethod
     def of(cls, compiled: Compiled) -> Code:
-        counts = count_listed(compiled)
-        return cls(counts, compiled.shared, resident_blocks(compiled.machine, compiled.shared, counts.registers))
+        counts, machine = count_listed(compiled), compiled.machine
+        if "cubin" in compiled.stages:
+            text = sass.decode(compiled.cubin, machine.capability)
+        else:
+            text = amdgcn.decode(compiled.amdgcn, machine.threads_per_warp)
+        return cls(counts, compiled.shared, resident_blocks(machine, compiled.shared, counts.registers),
+                   timing(text, machine.num_warps))
+
+    @property
+    def cycles(self) -> float:
+        """Cycles per block on a multiprocessor that is full."""
+        return self.timing.cycles(self.resident)
 
 
 def refusals(code: Code, other: Code) -> list[str]:
@@ -52,6 +66,8 @@ def refusals(code: Code, other: Code) -> list[str]:
     if code.resident < other.resident:
         reasons.append(f"fewer blocks at once: {code.resident}, Triton's {other.resident}, for {code.shared} bytes of "
                        f"shared memory and {ours.registers} registers, Triton's {other.shared} and {theirs.registers}")
+    if code.cycles > (1 + LONGER) * other.cycles:
+        reasons.append(f"longer as assembled: {code.cycles:.0f} cycles per block, Triton's {other.cycles:.0f}")
     return reasons
 
 
@@ -59,7 +75,8 @@ def falls_short(code: Code, other: Code) -> bool:
     """Whether code has more of something that, other things being equal, is better not to have more of."""
     ours, theirs = code.counts, other.counts
     return (ours.shared_loads > theirs.shared_loads or ours.shared_stores > theirs.shared_stores
-            or ours.registers > (1 + RISE) * theirs.registers)
+            or ours.registers > (1 + RISE) * theirs.registers
+            or code.timing.latency > (1 + LONGER) * other.timing.latency)
 
 
 class Priced(Protocol):

@@ -3,7 +3,7 @@
 Triton calls a hook when it lists the stages of a compilation. Ours lets the stage that makes TritonGPU IR run as ever,
 then plans layouts anew. The result is taken only if it verifies, its layouts line up, its modelled cost is lower, and
 its assembled code is no worse (`choosing`). Otherwise, and whenever something goes wrong, Triton's own module goes on.
-Code assembled for a plan that is taken is not assembled again.
+What was assembled for the comparison is not assembled again, whichever is taken.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Planned(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """What the stages after TritonGPU IR made of our module, to be used again where the same is asked of them."""
+    """What the stages after TritonGPU IR made of the module that goes on, to be used again as they are asked for it."""
 
     module: Any
     compiled: Compiled
@@ -211,6 +211,8 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     own = cache(lambda: work.code(own_text, context))
     found = choose(plans(), given_cost, own, lambda plan: work.code(plan.text, context))
     if found.plan is None:
+        if own_text in work.compiled:
+            how.lowered = Lowered(theirs, work.compiled[own_text])
         if after.cost > given_cost + margin:
             raise Doubt(f"costs more: {after.cost:g}, Triton's {given_cost:g}")
         for refused in (*found.refused, *failed):

@@ -23,18 +23,36 @@ class Multiprocessor(NamedTuple):
     granule: int = 8
 
 
+def _cuda(shared: int, threads: int, blocks: int) -> Multiprocessor:
+    return Multiprocessor(shared * 1024, 1024, threads, blocks)
+
+
 #: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": 65536 registers, four units; allocated
 #: by the warp, 256 at a time.
-CUDA = {80: Multiprocessor(164 * 1024, 1024, 2048, 32), 90: Multiprocessor(228 * 1024, 1024, 2048, 32)}
+CUDA = {75: _cuda(64, 1024, 16)._replace(reserved=0), 80: _cuda(164, 2048, 32), 86: _cuda(100, 1536, 16),
+        89: _cuda(100, 1536, 24), 90: _cuda(228, 2048, 32), 100: _cuda(228, 2048, 32), 120: _cuda(100, 1536, 24)}
 #: AMD CDNA 3 instruction set: a compute unit's local data share, and 8 wavefronts of 64 on each of its 4 units, which
 #: share 512 vector registers (section "Vector registers": allocated in groups of 8, accumulation registers among them).
 CDNA3 = Multiprocessor(64 * 1024, 0, 2048, 32)
+#: AMD CDNA 4 white paper: a local data share of 160 KiB.
+CDNA4 = CDNA3._replace(shared=160 * 1024)
+#: AMD RDNA 3 instruction set: a work-group processor has a local data share of 128 KiB and four units, each with 16
+#: wavefronts of 32 and 1536 vector registers, allocated in groups of 24 (LLVM, AMDGPU back end, "1.5x VGPRs").
+RDNA = Multiprocessor(128 * 1024, 0, 2048, 32, registers=1536, granule=24)
+
+
+def multiprocessor(machine: Machine) -> Multiprocessor:
+    """What a target's blocks run on; of targets that are not here, that of the nearest older one, or of A100."""
+    if machine.vendor == "hip":
+        if machine.threads_per_warp == 32:
+            return RDNA
+        return CDNA4 if machine.architecture == "gfx950" else CDNA3
+    return CUDA[max((n for n in CUDA if n <= machine.capability), default=80)]
 
 
 def resident_blocks(machine: Machine, shared: int, registers: int = 0) -> int:
-    """Blocks of so many bytes of shared memory and registers per thread that are resident at once; of targets that are
-    not here, as of an older one."""
-    unit = CDNA3 if machine.vendor == "hip" else CUDA[90 if machine.capability >= 90 else 80]
+    """Blocks of so many bytes of shared memory and registers per thread that are resident at once."""
+    unit = multiprocessor(machine)
     by_memory = unit.shared // max(1, shared + unit.reserved)
     by_threads = unit.threads // (machine.num_warps * machine.threads_per_warp)
     given = -(-max(1, registers) // unit.granule) * unit.granule

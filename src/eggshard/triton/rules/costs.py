@@ -12,7 +12,7 @@ from eggshard.triton.layouts.families import linear_layout
 from eggshard.triton.layouts.gf2 import rank
 from eggshard.triton.layouts.linear import LinearLayout, pack
 from eggshard.triton.layouts.machine import Machine
-from eggshard.triton.rules.progressions import once
+from eggshard.triton.rules.progressions import once, steps
 from eggshard.triton.rules.rule import Option
 
 #: The widest access of a thread to memory, in bits (``ld.global.v4.b32``, ``global_load_dwordx4``).
@@ -68,29 +68,47 @@ def arithmetic(kind: str | None, op: Operation, option: Option, machine: Machine
     return Counts(((kind, float(each * count * machine.num_warps)),))
 
 
-def accesses(value: Value, encoding: Encoding, element: str, machine: Machine, widest: int = WIDEST) -> float:
-    """Instructions that read or write a tensor in memory, each as wide as neighbouring elements lie in a thread."""
+def accesses(value: Value, encoding: Encoding, element: str, machine: Machine, fast: int | None = None) -> float:
+    """Instructions that read or write a tensor in memory, each as wide as neighbouring elements lie in a thread: along
+    the dimension ``fast`` if one is given."""
     count = registers(value, encoding, machine)
     layout = layout_of(value, encoding)
-    width = 1 if layout is None else contiguous(layout)
-    width = max(1, min(width, count, widest // max(8, bits(element))))
+    width = 1 if layout is None else contiguous(layout) if fast is None else _run(layout, fast)
+    width = max(1, min(width, count, WIDEST // max(8, bits(element))))
     return float(count // width * machine.num_warps)
 
 
-def lines(value: Value, encoding: Encoding, machine: Machine) -> int:
-    """The lines of memory that one access of a warp touches: neighbours along the dimension in which a thread holds
-    most of them, else the last, are taken to lie side by side."""
+def global_accesses(value: Value, encoding: Encoding, pointers: Value, machine: Machine) -> tuple[float, float]:
+    """Instructions that access a tensor in global memory, and the lines that they touch altogether.
+
+    Which elements lie side by side is read off the ops that the pointers come of (`progressions.steps`). Where these do
+    not say, it is those along the dimension in which a thread holds most neighbours, else the last.
+    """
     layout = layout_of(value, encoding)
     assert value.tensor is not None
-    size = max(8, bits(value.tensor.element)) // 8
+    element = value.tensor.element
+    size = max(8, bits(element)) // 8
     if layout is None:
-        return max(1, machine.threads_per_warp * size // LINE)
-    runs = [_run(layout, dim) for dim in range(len(layout.shape))]
-    longest = max(runs, default=1)
-    wide = [dim for dim, n in enumerate(layout.shape) if n > 1]
-    fast = runs.index(longest) if longest > 1 else (wide or [0])[-1]
-    inside = max(1, LINE // size) - 1  # the bits of an index within a line
-    starts = (tuple(i & ~inside if dim == fast else i for dim, i in enumerate(b)) for b in layout.bases("lane"))
+        count = accesses(value, encoding, element, machine)
+        return count, count * max(1, machine.threads_per_warp * size // LINE)
+    apart = steps(pointers)
+    if 1 in apart:
+        fast: int | None = apart.index(1)
+    elif None not in apart:
+        count = float(registers(value, encoding, machine) * machine.num_warps)
+        return count, count * _starts(layout, None, 1)
+    else:
+        runs = [_run(layout, dim) for dim in range(len(layout.shape))]
+        longest = max(runs, default=1)
+        wide = [dim for dim, n in enumerate(layout.shape) if n > 1]
+        fast = runs.index(longest) if longest > 1 else (wide or [0])[-1]
+    count = accesses(value, encoding, element, machine, fast)
+    return count, count * _starts(layout, fast, max(1, LINE // size))
+
+
+def _starts(layout: LinearLayout, fast: int | None, inside: int) -> int:
+    """The lines that one access of a warp touches, with so many elements in a line along a dimension."""
+    starts = (tuple(i & ~(inside - 1) if dim == fast else i for dim, i in enumerate(b)) for b in layout.bases("lane"))
     return 1 << rank(pack(start, layout.shape) for start in starts)
 
 

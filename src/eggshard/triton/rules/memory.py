@@ -8,7 +8,7 @@ from eggshard.triton.kernels.ir import Kernel, Operation, Value, users
 from eggshard.triton.layouts.counts import NOTHING, Counts
 from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.aliasing import read_and_written
-from eggshard.triton.rules.costs import accesses, bits, layout_of, lines, measured, registers
+from eggshard.triton.rules.costs import accesses, bits, global_accesses, layout_of, measured, registers
 from eggshard.triton.rules.rule import Option, Rule, at_any, in_clusters
 from eggshard.triton.rules.shared_memory import read_buffer, traffic
 
@@ -17,8 +17,9 @@ def first_tensor(op: Operation) -> Value | None:
     return next((v for v in (*op.operands, *op.results) if v.tensor is not None), None)
 
 
-def access(stored: int | None = None) -> Rule:
-    """A load, or store of an operand, through pointers: pointers, mask, other and value at one encoding.
+def access(pointers: int, stored: int | None = None) -> Rule:
+    """A load, or store of an operand, through pointers or offsets, another operand: those, mask, other and value are at
+    one encoding.
 
     One that has work for all threads keeps its encoding, which was chosen for the order of its addresses; a smaller one
     (each element is read by several threads, or by one of few) runs at any, as every cache line is touched anyway,
@@ -43,8 +44,7 @@ def access(stored: int | None = None) -> Rule:
         if value.tensor is None:
             return NOTHING
         encoding = next(e for e in (*option.operands, *option.results) if e is not None)
-        count = accesses(value, encoding, value.tensor.element, machine)
-        touched = count * lines(value, encoding, machine)
+        count, touched = global_accesses(value, encoding, op.operands[pointers], machine)
         if loads:
             return Counts(global_loads=count, global_lines=touched)
         return Counts(global_stores=count, global_lines=touched)
