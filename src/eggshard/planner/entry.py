@@ -10,6 +10,7 @@ from functools import cache
 from numbers import Real
 from typing import Any
 
+from eggshard.collector import collector_paused
 from eggshard.costmodel import CostModel
 from eggshard.egraph.saturate import warm
 from eggshard.errors import LimitError, ProgramError, ShardingError
@@ -21,7 +22,7 @@ from eggshard.plan.plan_cache import PlanCache, key_of
 from eggshard.plan.reasons import Reasons
 from eggshard.plan.record import PlanRecord
 from eggshard.planner.progress import Bar, Progress
-from eggshard.planner.request import Request, collector_paused, requested
+from eggshard.planner.request import Request, requested
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import is_even
 from eggshard.program.program import Program

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from eggshard.collector import collector_paused
 from eggshard.costmodel import CostModel
 from eggshard.errors import FallbackWarning, Interrupted, LimitError
 from eggshard.frontends import frontend_of
@@ -30,7 +31,7 @@ from eggshard.planner.proofs import proved
 from eggshard.planner.repricing.buckets import part_paid
 from eggshard.planner.repricing.overlapped import ordered
 from eggshard.planner.repricing.thrift import NOTHING_THRIFTY, thrifty
-from eggshard.planner.request import USER_ERRORS, Request, collector_paused, requested
+from eggshard.planner.request import USER_ERRORS, Request, requested
 from eggshard.planner.state import Scheduled, Task
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -95,19 +93,3 @@ def or_warned(search: Callable[[], T], otherwise: T, failed: str, instead: str) 
     except Exception as error:
         warnings.warn(f"{failed} ({type(error).__name__}: {error}); {instead}", FallbackWarning, stacklevel=4)
         return otherwise
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause Python's cycle collector within the context.
-
-    Planning makes many small objects, so that the collector's passes over the whole heap take a good part of the time.
-    Afterwards all that was made meanwhile, by the caller too, is young to the collector and visited by its next pass.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eggshard.collector import collector_paused
 from eggshard.planner.progress import Bar
-from eggshard.planner.request import collector_paused
 from eggshard.report.page_data import PageData
 
 if TYPE_CHECKING:

@@ -73,16 +73,18 @@ class WithinScratch:
 
 @dataclass(frozen=True)
 class Surcharged:
-    """Another model's prices, and so many cycles more for each arithmetic instruction of a warp, and for each of its
-    loads and stores of shared memory: plans do with fewer of them."""
+    """Another model's prices, and so many cycles more for each arithmetic instruction of a warp, for each of its
+    loads and stores of shared memory, and for each barrier: plans do with fewer of them."""
 
     model: LayoutCostModel
     arithmetic: float = 0.0
     shared: float = 0.0
+    barrier: float = 0.0
 
     def price(self, counts: Counts) -> float:
         return (self.model.price(counts) + self.arithmetic * sum(count for _, count in counts.arithmetic)
-                + self.shared * (counts.shared_stores + counts.shared_loads))
+                + self.shared * (counts.shared_stores + counts.shared_loads)
+                + self.barrier * (counts.barriers + counts.takeovers))
 
 
 #: More cycles than any kernel's layouts cost.

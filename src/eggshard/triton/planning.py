@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from eggshard.collector import collector_paused
 from eggshard.limits import Deadline
 from eggshard.selection.portfolio import extract
 from eggshard.triton.candidates import Candidates, computing, find_candidates
@@ -143,11 +144,20 @@ def plan_layouts(
 
     Anchored ops (large loads and stores, dots, atomics, what is not understood) keep theirs.
     """
-    began, deadline = time.monotonic(), Deadline(seconds)
+    with collector_paused():
+        return _plan(kernel, cost_model, assumed, Deadline(seconds))
+
+
+def _plan(
+    kernel: Kernel, cost_model: LayoutCostModel | None, assumed: Frequencies, deadline: Deadline
+) -> LayoutPlan:
+    began = time.monotonic()
     model = default_costs(kernel.target) if cost_model is None else cost_model
     classes = find_classes(kernel)
     candidates = find_candidates(kernel, classes)
     times = frequencies(kernel, assumed)
+    if deadline.passed:
+        return replace(given_plan(kernel, model, assumed), seconds=time.monotonic() - began, late=True)
     problem = Builder(kernel, classes, candidates, times, model).build()
     found = extract(problem.problem, seconds=WORK, gap=GAP, exact=True, deadline=deadline.at)
     planned = rewrite(problem, spell(problem, found.selection, WORK, deadline.at))

@@ -9,7 +9,7 @@ from eggshard.triton.candidates import encoding_of
 from eggshard.triton.classes import CONVERT, Classes, find_classes
 from eggshard.triton.control import ties
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
-from eggshard.triton.kernels.ir import Block, Kernel, Operation, Value
+from eggshard.triton.kernels.ir import Block, Kernel, Operation
 from eggshard.triton.layout_costs import LayoutCostModel, default_costs
 from eggshard.triton.layouts.conversion import Conversion, conversion
 from eggshard.triton.layouts.counts import NOTHING, Counts
@@ -17,6 +17,7 @@ from eggshard.triton.layouts.families import linear_layout
 from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import current, movable, work
 from eggshard.triton.rules.costs import bits, layout_of
+from eggshard.triton.rules.rule import is_laid
 
 
 class Priced(NamedTuple):
@@ -42,7 +43,7 @@ def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL)
     times, machine, classes = frequencies(kernel, assumed), Machine.of(kernel), find_classes(kernel)
     computed: dict[object, list[Block]] = {}
     for op in kernel.walk():
-        if op.parent is None or ties(op) is not None or not any(_laid(v) for v in (*op.operands, *op.results)):
+        if op.parent is None or ties(op) is not None or not any(is_laid(v) for v in (*op.operands, *op.results)):
             continue
         if op is op.parent.terminator:
             continue
@@ -94,7 +95,3 @@ def conversion_of(op: Operation, machine: Machine) -> Conversion | None:
     if layouts[0] is None or layouts[1] is None:
         return None
     return conversion(layouts[0], layouts[1], bits(source.tensor.element), machine)
-
-
-def _laid(value: Value) -> bool:
-    return value.tensor is not None and value.tensor.encoding is not None

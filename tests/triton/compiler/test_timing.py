@@ -38,6 +38,12 @@ def test_loops_run_as_often_as_they_are_said_to() -> None:
     assert timing([ADD._replace(target=0)], warps=1).latency == 4.0  # what ends a text
 
 
+def test_what_stands_out_of_line_is_no_loop() -> None:
+    """A branch to the end, where a block branches back."""
+    code = [ADD._replace(target=3), ADD, ADD._replace(goes_on=False), ADD._replace(target=1, goes_on=False)]
+    assert timing(code, warps=1, trips=10).latency == 4.0 * 4
+
+
 def test_loops_in_loops() -> None:
     code = [ADD, ADD, ADD._replace(target=1), ADD._replace(target=0)]
     assert timing(code, warps=1, trips=10).latency == 4.0 * (10 * (1 + 10 * 2 + 1))

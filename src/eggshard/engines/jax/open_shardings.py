@@ -11,6 +11,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from eggshard.collector import collector_paused
 from eggshard.costmodel import at_hand
 from eggshard.engines.jax.agreement import made_once
 from eggshard.engines.jax.arguments import described
@@ -23,7 +24,7 @@ from eggshard.plan.json_values import decode, encode
 from eggshard.planner.choosing.choice import Choice, Chooser
 from eggshard.planner.choosing.meshes import MeshChoice, Tried, choose_mesh
 from eggshard.planner.choosing.narrowing import End, Narrowing, Tactic
-from eggshard.planner.request import collector_paused, requested
+from eggshard.planner.request import requested
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program

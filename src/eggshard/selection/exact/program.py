@@ -207,9 +207,13 @@ class _Program:
         low = np.array(self.low)
         model.add_rows(
             low, np.full(len(low), math.inf), np.array(self.row), np.array(self.column), np.array(self.value))
-        bound = self._strengthen(model, RELAXING * work, gap, deadline) / unit
+        relaxed, values = self._strengthen(model, RELAXING * work, gap, deadline)
+        bound = relaxed / unit
         if bound >= (1 - gap) * self.limit:
             return Answer(None, min(bound, self.limit), model.work)
+        plan = None if values is None else self._plan(values)
+        if plan is not None and (plan.cost - bound) * unit <= TOLERANCE * SCALE:  # mostly the relaxation is integral
+            return Answer(plan, min(bound, self.limit), model.work)
         start = None
         if incumbent is not None:
             chosen = {self.computed[c][s] for c, some in incumbent.chosen.items() for s in some}
@@ -217,14 +221,19 @@ class _Program:
             start = columns, np.array([float(x in chosen) for x in columns.tolist()])
         found = model.solve_integer(
             np.array(self.integers, np.int64), deadline_left(deadline), gap, start, work - model.work)
-        plan = None
-        if found.values is not None:
-            taken = [[s for s, x in enumerate(some) if x >= 0 and found.values[x] > 0.5] for some in self.computed]
-            plan = complete(self.problem, {c: some for c, some in enumerate(taken) if some})
+        plan = None if found.values is None else self._plan(found.values)
         return Answer(plan, min(max(bound, (found.bound - TOLERANCE * SCALE) / unit), self.limit), model.work)
 
-    def _strengthen(self, model: Model, work: float, gap: float, deadline: float) -> float:
-        """Add cover rows to the linear relaxation for as long as they close the gap; its bound, in the model's unit."""
+    def _plan(self, values: np.ndarray) -> Selection | None:
+        """The plan of the choices that are taken, mostly; None if these are none."""
+        taken = [[s for s, x in enumerate(some) if x >= 0 and values[x] > 0.5] for some in self.computed]
+        return complete(self.problem, {c: some for c, some in enumerate(taken) if some})
+
+    def _strengthen(
+        self, model: Model, work: float, gap: float, deadline: float
+    ) -> tuple[float, np.ndarray | None]:
+        """Add cover rows to the linear relaxation for as long as they close the gap; its bound, in the model's unit,
+        and its last solution."""
         columns = Columns(self.graph.order, self.made, self.problem.roots)
         for c in range(len(self.problem.choices)):
             columns.needs.update((x, s.needs) for x, s in self._choices(c))
@@ -233,19 +242,20 @@ class _Program:
             paid = [(p, self.paid[c, p, q]) for p in self.made[c] if (c, p, q) in self.paid]
             columns.sources[c, q] = some + [(p, x, self.cost[x] == 0) for p, x in paid]
         bound, patience = 0.0, PATIENCE
+        values: np.ndarray | None = None
         while patience and bound < (1 - gap) * SCALE:
             try:
                 relaxed = model.solve_linear(deadline_left(deadline), work - model.work)
             except SolverError:  # out of time or work
                 break
-            now = model.dual_bound(relaxed.duals)
+            now, values = model.dual_bound(relaxed.duals), relaxed.values
             patience = PATIENCE if now - bound > PROGRESS * (SCALE - bound) else patience - 1
             bound = max(bound, now)
-            rows = Covers(columns, relaxed.values).rows()
+            rows = Covers(columns, values).rows()
             model.work += COVER * model.columns * len(rows)
             if not rows:
                 break
             model.add_rows(
                 np.ones(len(rows)), np.full(len(rows), math.inf), np.repeat(np.arange(len(rows)), list(map(len, rows))),
                 np.array([x for row in rows for x in row]), np.ones(sum(map(len, rows))))
-        return bound
+        return bound, values

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from eggshard.triton.compiler.timing import Instruction
+from eggshard.triton.compiler.timing import Instruction, Kind
 
 _LINE = re.compile(r"^\s+([a-z][a-z0-9_]+)(?:[ \t]+([^;\n]*))?|^(\.?\w+):", re.MULTILINE)
 _WIDTH = re.compile(r"_[bui](\d+)\b")
@@ -17,6 +17,11 @@ _WIDTH = re.compile(r"_[bui](\d+)\b")
 _SHARED, _GLOBAL, _SCALAR = 64.0, 250.0, 200.0
 #: Cycles of a barrier besides the wait for the last wavefront: an estimate.
 _SYNCHRONIZED = 20.0
+#: Instructions of the local data share; it executes shuffles, too (ROCm Compute Profiler's documentation, "Local data
+#: share").
+_SHARING: dict[tuple[str, ...], Kind] = {
+    ("ds_read", "ds_load"): "shared_loads", ("ds_write", "ds_store"): "shared_stores",
+    ("ds_bpermute", "ds_permute", "ds_swizzle"): "crossbar"}
 _TRANSCENDENTAL = re.compile(r"v_(?:exp|log|rcp|rsq|sqrt|sin|cos)_")
 _PRODUCT = re.compile(r"v_(?:mfma|smfmac|wmma|swmmac)_\w+?_(\d+)x(\d+)x(\d+)")
 
@@ -41,15 +46,18 @@ def _instruction(name: str, operands: str, labels: dict[str, int], lanes: int) -
     if name.startswith("s_wait"):
         return Instruction(1.0, "scalar", 0.25, waits=tuple(_waits(name, operands)))
     if name in ("s_barrier", "s_barrier_wait"):
-        return Instruction(_SYNCHRONIZED, "scalar", 0.25)
+        return Instruction(_SYNCHRONIZED, "scalar", 0.25, kind="barriers")
     if name.startswith(("s_cbranch", "s_branch")):
-        return Instruction(4.0, "scalar", 0.25, target=labels.get(operands))
+        return Instruction(4.0, "scalar", 0.25, target=labels.get(operands), goes_on=name != "s_branch")
+    if name.startswith(("s_endpgm", "s_setpc")):
+        return Instruction(1.0, "scalar", 0.25, goes_on=False)
     if name.startswith(("s_load", "s_buffer_load")):
         return Instruction(1.0, "scalar", 0.25, (("km", _SCALAR),))
     if name.startswith("s_nop"):
         return Instruction(1.0 + (int(operands) if operands.isdigit() else 0), "scalar", 0.0)
     if name.startswith("ds_"):
-        return Instruction(alone, "shared", lanes * _bytes(name) / 128, (("ds", _SHARED),))
+        kind = next((kind for prefixes, kind in _SHARING.items() if name.startswith(prefixes)), None)
+        return Instruction(alone, "shared", lanes * _bytes(name) / 128, (("ds", _SHARED),), kind=kind)
     if name.startswith(("global_", "buffer_", "flat_", "scratch_")):
         counter = "store" if "store" in name else "load"
         return Instruction(alone, "memory", lanes * _bytes(name) / 64, ((counter, _GLOBAL),))
@@ -79,13 +87,13 @@ _COUNTERS = {"vmcnt": ("load",), "vscnt": ("store",), "lgkmcnt": ("ds", "km"), "
 
 
 def _waits(name: str, operands: str) -> Iterator[tuple[str, int]]:
-    """The counters that ``s_waitcnt vmcnt(0) lgkmcnt(3)``, ``s_wait_loadcnt_dscnt 0x102`` wait for, and how many of each
-    may be under way."""
+    """The counters that ``s_waitcnt vmcnt(0) lgkmcnt(3)``, ``s_wait_loadcnt_dscnt 0x102`` wait for, and how many of
+    each may be under way."""
     for counter, count in re.findall(r"(\w+cnt)\((\d+)\)", operands):
         yield from ((kind, int(count)) for kind in _COUNTERS.get(counter, ()))
     named = re.findall(r"_([a-z]+cnt)", name)
     value = re.search(r"(0x[0-9a-f]+|\d+)$", operands)
     if value is not None:
         number = int(value[1], 0)
-        for shift, counter in zip((8, 0) if len(named) == 2 else (0,), named):
+        for shift, counter in zip((0, 8), reversed(named), strict=False):
             yield from ((kind, number >> shift & 63) for kind in _COUNTERS.get(counter, ()))

@@ -13,12 +13,12 @@ from eggshard.errors import ProgramError
 from eggshard.triton.compiler import amdgcn, sass
 from eggshard.triton.compiler.compilation import Compiled
 from eggshard.triton.compiler.counting import CodeCounts, count_listed
-from eggshard.triton.compiler.residency import resident_blocks
+from eggshard.triton.compiler.residency import most_shared, resident_blocks
 from eggshard.triton.compiler.timing import Timing, timing
 from eggshard.triton.kernels.ir import Kernel
-from eggshard.triton.layout_costs import LayoutCostModel, Surcharged, WithinScratch
+from eggshard.triton.layout_costs import LayoutCostModel, Surcharged, WithinScratch, default_costs
 from eggshard.triton.layouts.machine import Machine
-from eggshard.triton.pricing import scratch
+from eggshard.triton.pricing import priced
 
 #: Modelled costs closer than this part of one another are the same.
 SAME = 1e-9
@@ -53,19 +53,24 @@ class Code(NamedTuple):
         """Cycles per block on a multiprocessor that is full."""
         return self.timing.cycles(self.resident)
 
+    def fits(self, machine: Machine) -> bool:
+        """Whether a block has no more shared memory than it may have."""
+        return self.shared <= most_shared(machine)
+
 
 def refusals(code: Code, other: Code) -> list[str]:
     """What speaks against code that is to displace another: each alone is reason enough."""
-    ours, theirs = code.counts, other.counts
+    ours, theirs = code.timing.executed, other.timing.executed
     found = [
         ("barriers", ours.barriers, theirs.barriers),
         ("shared memory instructions", ours.shared_memory, theirs.shared_memory),
-        ("spilled bytes", ours.spills, theirs.spills),
+        ("spilled bytes", code.counts.spills, other.counts.spills),
     ]
-    reasons = [f"more {name}: {a}, Triton's {b}" for name, a, b in found if a > b]
+    reasons = [f"more {name}: {a:g}, Triton's {b:g}" for name, a, b in found if a > b]
     if code.resident < other.resident:
-        reasons.append(f"fewer blocks at once: {code.resident}, Triton's {other.resident}, for {code.shared} bytes of "
-                       f"shared memory and {ours.registers} registers, Triton's {other.shared} and {theirs.registers}")
+        reasons.append(
+            f"fewer blocks at once: {code.resident}, Triton's {other.resident}, for {code.shared} bytes of shared "
+            f"memory and {code.counts.registers} registers, Triton's {other.shared} and {other.counts.registers}")
     if code.cycles > (1 + LONGER) * other.cycles:
         reasons.append(f"longer as assembled: {code.cycles:.0f} cycles per block, Triton's {other.cycles:.0f}")
     return reasons
@@ -73,10 +78,11 @@ def refusals(code: Code, other: Code) -> list[str]:
 
 def falls_short(code: Code, other: Code) -> bool:
     """Whether code has more of something that, other things being equal, is better not to have more of."""
-    ours, theirs = code.counts, other.counts
-    return (ours.shared_loads > theirs.shared_loads or ours.shared_stores > theirs.shared_stores
-            or ours.registers > (1 + RISE) * theirs.registers
-            or code.timing.latency > (1 + LONGER) * other.timing.latency)
+    ours, theirs = code.timing, other.timing
+    return (ours.executed.shared_loads > theirs.executed.shared_loads
+            or ours.executed.shared_stores > theirs.executed.shared_stores
+            or code.counts.registers > (1 + RISE) * other.counts.registers
+            or ours.latency > (1 + LONGER) * theirs.latency)
 
 
 class Priced(Protocol):
@@ -136,11 +142,28 @@ def choose(
     return Choice(good, refused)
 
 
-def is_crowded(kernel: Kernel, other: Kernel) -> bool:
-    """Whether fewer blocks of a kernel fit a multiprocessor than of another, for what one op holds of shared memory,
-    whatever else limits them."""
-    fit = [resident_blocks(Machine.of(k), scratch(k)) for k in (kernel, other)]
-    return fit[0] < fit[1]
+def foreseen(kernel: Kernel, other: Kernel) -> bool:
+    """Whether the code of a kernel that is to displace another is likely to be refused, by what the model counts: fewer
+    blocks fit for what one op holds of shared memory, whatever else limits them, or there are more barriers."""
+    fit, barriers = [], []
+    for one in (kernel, other):
+        found = [(p.times, p.counts) for p in priced(one, default_costs(one.target))]
+        fit.append(resident_blocks(Machine.of(one), max((counts.scratch for _, counts in found), default=0)))
+        barriers.append(sum(times * (counts.barriers + counts.takeovers) for times, counts in found))
+    return fit[0] < fit[1] or barriers[0] > barriers[1]
+
+
+def cautious(model: LayoutCostModel, scratch: int) -> LayoutCostModel:
+    """A model under which plans avoid what is foreseen to be refused."""
+    return WithinScratch(Surcharged(model, barrier=1000.0), scratch)
+
+
+def confining(model: LayoutCostModel, shared: int, scratch: int, machine: Machine) -> Iterator[LayoutCostModel]:
+    """Models under which conversions take ever less shared memory, for a kernel that has too much of it: ``shared``
+    bytes, of which one op takes ``scratch``."""
+    left = max(0, most_shared(machine) - (shared - scratch))
+    for part in (left, left // 2, 0):
+        yield WithinScratch(model, part)
 
 
 def variations(model: LayoutCostModel, scratch: int) -> Iterator[LayoutCostModel]:

@@ -31,15 +31,16 @@ class Installation:
 
     def __init__(
         self, kernels: frozenset[str] | None, mode: Mode, cost_model: Any, planner: Callable[..., Any] | None,
-        earlier: Any,
+        budget: float, earlier: Any,
     ) -> None:
         self.kernels, self.mode, self.cost_model, self.planner = kernels, mode, cost_model, planner
+        self.budget = budget
         self.earlier = earlier
         self.active = True
         self._in_thread = threading.local()
         name = None if planner is None else f"{planner.__module__}.{planner.__qualname__}"
         names = None if kernels is None else sorted(kernels)
-        self.key = f"eggshard:{source_digest()}:{names}:{mode}:{cost_model!r}:{name}"
+        self.key = f"eggshard:{source_digest()}:{names}:{mode}:{cost_model!r}:{name}:{budget}"
         self.hash = hashlib.sha256(self.key.encode()).hexdigest()
 
     def __enter__(self) -> Installation:
@@ -88,7 +89,7 @@ _installed: list[Installation] = []
 @named_extras()
 def install(
     kernels: Iterable[str | Any] | None = None, mode: Mode = "after", *, cost_model: Any = None,
-    planner: Callable[..., Any] | None = None,
+    planner: Callable[..., Any] | None = None, budget: float = 0.5,
 ) -> Installation:
     """Plan the layouts of kernels that Triton compiles from here on, until `uninstall` or the end of a ``with``.
 
@@ -96,8 +97,10 @@ def install(
     leaves, once, of kernels that then convert layouts still, and assembles at most one kernel more; ``replace`` also
     runs the pipeline again with the planner in place of Triton's removals of layout conversions (of all, of all but the
     first, and so on), and takes the cheapest of all plans, for several times the compilation time. cost_model: of
-    layouts; its ``repr`` becomes part of Triton's cache key and must say all that it is. planner: called as
-    `eggshard.triton.planning.plan_layouts` is, which it is by default.
+    layouts; its ``repr`` becomes part of Triton's cache key and must say all that it is. planner: called with a
+    `Kernel` and the cost model, and returns what has a ``kernel``, a ``cost`` and a ``given_cost``; by default
+    `eggshard.triton.planning.plan_layouts`. budget: after how many times what Triton's own compilation took the search
+    for a plan ends, with the best so far, under ``after``.
 
     Of several installations the last is in force. Those that Triton cached under the same key are taken from its cache.
     Raises `DependencyError` without Triton, `ProgramError` for an unknown mode and for a cost model whose ``repr`` is
@@ -107,6 +110,8 @@ def install(
 
     if mode not in get_args(Mode):
         raise ProgramError(f"mode {mode!r}: expected one of {', '.join(get_args(Mode))}")
+    if not budget >= 0:
+        raise ProgramError(f"budget {budget!r}: expected a number of times Triton's own compilation, 0 or more")
     if cost_model is not None and " at 0x" in repr(cost_model):
         raise ProgramError(
             f"cost model {cost_model!r} is counted in Triton's cache key by its repr: give it one that says what it is")
@@ -114,7 +119,7 @@ def install(
         raise ProgramError(f"kernels={kernels!r}: expected several names, e.g. [{kernels!r}]")
     names = None if kernels is None else frozenset(map(_name, kernels))
     with _lock:
-        found = Installation(names, mode, cost_model, planner, knobs.runtime.add_stages_inspection_hook)
+        found = Installation(names, mode, cost_model, planner, budget, knobs.runtime.add_stages_inspection_hook)
         knobs.runtime.add_stages_inspection_hook = found
         _installed.append(found)
     return found
@@ -156,7 +161,8 @@ def _change(installation: Installation, backend: Any, stages: Any, options: Any,
     if getattr(options, "instrumentation_mode", ""):
         return
     original = stages["ttgir"]
-    replacement = Replacement(installation.mode, installation.cost_model, installation.planner)
+    replacement = Replacement(
+        installation.mode, installation.cost_model, installation.planner, installation.budget)
 
     def stage(module: Any, metadata: dict[str, Any]) -> Any:
         if not installation.covers(module.get_entry_func_name()):

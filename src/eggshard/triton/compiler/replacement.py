@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import importlib
+import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
+from eggshard.collector import collector_paused
 from eggshard.errors import ProgramError
 from eggshard.triton.classes import CONVERT
-from eggshard.triton.compiler.choosing import SAME, Code, choose, is_crowded, variations
+from eggshard.triton.compiler.choosing import SAME, Code, cautious, choose, confining, foreseen, variations
 from eggshard.triton.compiler.compilation import Compiled, lower
 from eggshard.triton.compiler.outcomes import Outcome, Result, record
 from eggshard.triton.compiler.pipeline import Compilation, Tap
 from eggshard.triton.compiler.replacing import replaced
 from eggshard.triton.compiler.settled import Settled
+from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.layout_costs import LayoutCostModel, default_costs
+from eggshard.triton.layouts.machine import Machine
+from eggshard.triton.pricing import cost, scratch
 
 #: How many planned kernels are remembered.
 REMEMBERED = 512
 #: The part of its cost that a kernel is to gain for one more to be assembled, where one plan is made.
 WORTHWHILE = 5e-3
+#: Seconds that a plan may take in place of Triton's removals, and where a kernel would not run without.
+PATIENCE = 60.0
 
 
 class Doubt(ProgramError):
@@ -48,13 +55,23 @@ class Lowered(NamedTuple):
 
 @dataclass
 class Replacement:
-    """How layouts are planned in one compilation: see `eggshard.triton.install`; and what was made on the way."""
+    """How layouts are planned in one compilation: see `eggshard.triton.install`; and what was made on the way.
+
+    until: when searches end, of `time.monotonic`.
+    """
 
     mode: str
     cost_model: Any = None
     planner: Callable[..., Any] | None = None
+    budget: float = math.inf
     settled: Settled = field(default_factory=Settled)
     lowered: Lowered | None = None
+    until: float = math.inf
+
+    @property
+    def seconds(self) -> float:
+        """What the next plan may take."""
+        return min(PATIENCE, max(0.0, self.until - time.monotonic()))
 
     def plan(self, module: Any) -> Planned:
         """Plan libtriton's module, which is not changed; equal texts are planned once."""
@@ -62,26 +79,40 @@ class Replacement:
 
         return _plan(self, generic_text(module))
 
-    def variations(self, module: Any, first: Planned) -> Iterator[Planned]:
+    def variations(self, module: Any) -> Iterator[Planned]:
         """Other plans of a module, which avoid more of what code may be refused for."""
+        return self._others(module, lambda model, given: variations(model, scratch(given)))
+
+    def confined(self, module: Any, shared: int) -> Iterator[Planned]:
+        """Plans of a module, whose code has too much shared memory, with ever less of it."""
+        return self._others(
+            module, lambda model, given: confining(model, shared, scratch(given), Machine.of(given)))
+
+    def _others(
+        self, module: Any, models: Callable[[LayoutCostModel, Kernel], Iterable[LayoutCostModel]]
+    ) -> Iterator[Planned]:
+        """Plans of a module under other models than the installed one, at the prices of that."""
         from eggshard.triton.frontend.libtriton import generic_text
         from eggshard.triton.kernels.text import read_generic
-        from eggshard.triton.pricing import cost, scratch
 
         text = generic_text(module)
         given = read_generic(text)
         model = default_costs(given.target) if self.cost_model is None else self.cost_model
-        for other in variations(model, scratch(given)):
+        before = cost(given, model)
+        for other in models(model, given):
             found = _plan(self, text, other)
-            gained = cost(given, model) - cost(read_generic(found.text), model)
-            yield Planned(found.text, first.given_cost - gained, first.given_cost)
+            yield Planned(found.text, cost(read_generic(found.text), model), before)
 
-    def exceeds(self, module: Any, planned: Planned) -> bool:
-        """Whether a plan's code is likely to be refused for shared memory (`choosing.is_crowded`)."""
+    def refused(self, module: Any, planned: Planned) -> bool:
+        """Whether a plan's code is likely to be refused (`choosing.foreseen`)."""
         from eggshard.triton.frontend.libtriton import generic_text
         from eggshard.triton.kernels.text import read_generic
 
-        return is_crowded(read_generic(planned.text), read_generic(generic_text(module)))
+        return foreseen(read_generic(planned.text), read_generic(generic_text(module)))
+
+    def cautious(self, module: Any) -> Planned:
+        """The plan of a module that avoids what code is refused for."""
+        return next(self._others(module, lambda model, given: [cautious(model, scratch(given))]))
 
     def stage(self, name: str, before: str, original: Callable[[Any, dict[str, Any]], Any]) -> Any:
         """A stage after TritonGPU IR, which follows the stage ``before``."""
@@ -113,7 +144,8 @@ def _plan(how: Replacement, text: str, model: LayoutCostModel | None = None) -> 
             kernel = read_generic(text)
             found = how.settled.find(kernel) if usual else None
             if found is None:
-                found = planner(kernel, how.cost_model if usual else model)
+                limit = {"seconds": how.seconds} if how.planner is None else {}
+                found = planner(kernel, how.cost_model if usual else model, **limit)
                 if usual:
                     how.settled.add(found)
             try:
@@ -134,23 +166,30 @@ def improve(
     """Triton's stage ``original`` on a module without layouts, and what is better than its result if there is one."""
     source = str(module)
     kernel = str(module.get_entry_func_name())
-    theirs = original(module, metadata)
     began = time.monotonic()
+    theirs = original(module, metadata)
+    made = time.monotonic()
     target = backend.get_target_name(options)
     if how.mode == "after" and CONVERT not in str(theirs):
-        record(Outcome(kernel, target, "equal", "", None, None, time.monotonic() - began))
+        record(Outcome(kernel, target, "equal", "", None, None, time.monotonic() - made))
         return theirs
+    work = _Work(how, backend, options, metadata, theirs)
     found: Any = None
     given_cost: float | None = None
     cost: float | None = None
     result: Result = "fallback"
     reason = ""
     try:
-        found, given_cost, cost = _better(how, _Work(backend, options, metadata), source, theirs)
+        with collector_paused():
+            if how.mode == "after":
+                work.own()
+                made = time.monotonic()
+                how.until = made + how.budget * (made - began)
+            found, given_cost, cost = _better(how, work, source)
         result = "equal" if found is None else "improved"
     except Exception as error:  # whatever it was, Triton's own module is still right
         reason = str(error) if isinstance(error, Doubt) else f"{type(error).__name__}: {error}"
-    record(Outcome(kernel, target, result, reason, given_cost, cost, time.monotonic() - began))
+    record(Outcome(kernel, target, result, reason, given_cost, cost, time.monotonic() - made))
     return theirs if found is None else found
 
 
@@ -158,28 +197,46 @@ def improve(
 class _Work:
     """What both modules are compiled by, in the context of Triton's own module. compiled: by their texts."""
 
+    how: Replacement
     backend: Any
     options: Any
     metadata: dict[str, Any]
+    theirs: Any
     compiled: dict[str, Compiled] = field(default_factory=dict)
 
-    def compilation(self, context: Any) -> Compilation:
-        return Compilation(self.backend, self.options, context, dict(self.metadata))
+    def compilation(self) -> Compilation:
+        return Compilation(self.backend, self.options, self.theirs.context, dict(self.metadata))
 
-    def code(self, text: str, context: Any) -> Code:
+    def code(self, text: str) -> Code:
         """Assemble TritonGPU IR. Raises `Doubt` where it does not verify, `ProgramError` where a stage fails."""
         if text not in self.compiled:
-            self.compiled[text] = lower(self.compilation(context), _verified(text, context))
+            self.compiled[text] = lower(self.compilation(), _verified(text, self.theirs.context))
         return Code.of(self.compiled[text])
 
+    @cached_property
+    def own_text(self) -> str:
+        return str(self.theirs)
 
-def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[Any, float, float]:
+    @property
+    def machine(self) -> Machine:
+        """What Triton's own code runs on."""
+        return self.compiled[self.own_text].machine
+
+    def own(self) -> Code:
+        """Triton's own code, which is what the compilation ends with unless a plan is taken."""
+        found = self.code(self.own_text)
+        self.how.lowered = Lowered(self.theirs, self.compiled[self.own_text])
+        return found
+
+
+def _better(how: Replacement, work: _Work, source: str) -> tuple[Any, float, float]:
     """The module to be taken, None for Triton's; the modelled cost of Triton's and of what is taken.
 
     Raises `Doubt` where all that are cheaper than Triton's are refused.
     """
-    context = theirs.context
-    own_text = str(theirs)
+    theirs = work.theirs
+    if how.mode == "after" and not work.own().fits(work.machine):
+        return _fitting(how, work)
     after = how.plan(theirs)
     given_cost = after.given_cost
     margin = SAME * abs(given_cost)
@@ -190,12 +247,16 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
         if how.mode == "after":
             enough = given_cost - max(margin, WORTHWHILE * given_cost)
             if after.cost < enough:
-                fitting = next(how.variations(theirs, after)) if how.exceeds(theirs, after) else after
-                if fitting.cost < enough:
-                    yield fitting
+                plan = after
+                if how.refused(theirs, after):
+                    plan = how.cautious(theirs)
+                    if plan.cost < enough and how.refused(theirs, plan):
+                        raise Doubt("likely to be refused for barriers or shared memory")
+                if plan.cost < enough:
+                    yield plan
             return
         try:
-            for plan in _replaced(how, work, source, context):
+            for plan in _replaced(how, work, source):
                 if plan.cost < min(after.cost, given_cost) - margin:
                     yield plan
                 elif plan.cost <= min(after.cost, given_cost) + margin:
@@ -206,29 +267,43 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
         if after.cost < given_cost - margin:
             yield after
             yield from as_good
-            yield from (plan for plan in how.variations(theirs, after) if plan.cost < given_cost - margin)
+            yield from (plan for plan in how.variations(theirs) if plan.cost < given_cost - margin)
 
-    own = cache(lambda: work.code(own_text, context))
-    found = choose(plans(), given_cost, own, lambda plan: work.code(plan.text, context))
+    found = choose(plans(), given_cost, cache(work.own), lambda plan: work.code(plan.text))
     if found.plan is None:
-        if own_text in work.compiled:
-            how.lowered = Lowered(theirs, work.compiled[own_text])
         if after.cost > given_cost + margin:
             raise Doubt(f"costs more: {after.cost:g}, Triton's {given_cost:g}")
         for refused in (*found.refused, *failed):
             raise Doubt(refused)
         return None, given_cost, given_cost
-    module = _verified(found.plan.text, context)
-    how.lowered = Lowered(module, work.compiled[found.plan.text])
-    return module, given_cost, found.plan.cost
+    return _taken(how, work, found.plan), given_cost, found.plan.cost
 
 
-def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> Iterator[Planned]:
+def _fitting(how: Replacement, work: _Work) -> tuple[Any, float, float]:
+    """As `_better`, for a kernel that has more shared memory than a block may have, so that anything that has not is
+    better. Raises `Doubt` where nothing has less."""
+    shared, how.until = work.own().shared, math.inf
+    for plan in how.confined(work.theirs, shared):
+        if plan.text != work.own_text and work.code(plan.text).fits(work.machine):
+            return _taken(how, work, plan), plan.given_cost, plan.cost
+    raise Doubt(f"more shared memory than a block may have, whatever the layouts: {shared} bytes")
+
+
+def _taken(how: Replacement, work: _Work, plan: Planned) -> Any:
+    """The module of a plan that was assembled, which is not assembled again."""
+    module = _verified(plan.text, work.theirs.context)
+    how.lowered = Lowered(module, work.compiled[plan.text])
+    return module
+
+
+def _replaced(how: Replacement, work: _Work, source: str) -> Iterator[Planned]:
     """Yield the plans of Triton's pipeline with the planner in place of its layout removals, then of its result."""
     from eggshard.triton.frontend.libtriton import parse
 
+    context = work.theirs.context
+
     def run(tap: Tap) -> Any:
-        module = work.compilation(context).gpu_ir(parse(source, context), tap)
+        module = work.compilation().gpu_ir(parse(source, context), tap)
         if not module.verify():
             raise Doubt("does not verify")
         return module

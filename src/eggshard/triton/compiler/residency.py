@@ -8,7 +8,8 @@ from eggshard.triton.layouts.machine import Machine
 
 
 class Multiprocessor(NamedTuple):
-    """shared: bytes. reserved: bytes of them that each block takes besides its own. threads, blocks: at once.
+    """shared: bytes; reserved: bytes of them that each block takes besides its own; largest: bytes that one block may
+    have, 0 for all others. threads, blocks: at once.
 
     units: parts among which a block's warps are shared out evenly. registers: of 32 bits per lane of a unit, and per
     thread of a warp that is there alone; granule: they are given to a thread in multiples of so many.
@@ -21,6 +22,7 @@ class Multiprocessor(NamedTuple):
     units: int = 4
     registers: int = 512
     granule: int = 8
+    largest: int = 0
 
 
 def _cuda(shared: int, threads: int, blocks: int) -> Multiprocessor:
@@ -37,8 +39,9 @@ CDNA3 = Multiprocessor(64 * 1024, 0, 2048, 32)
 #: AMD CDNA 4 white paper: a local data share of 160 KiB.
 CDNA4 = CDNA3._replace(shared=160 * 1024)
 #: AMD RDNA 3 instruction set: a work-group processor has a local data share of 128 KiB and four units, each with 16
-#: wavefronts of 32 and 1536 vector registers, allocated in groups of 24 (LLVM, AMDGPU back end, "1.5x VGPRs").
-RDNA = Multiprocessor(128 * 1024, 0, 2048, 32, registers=1536, granule=24)
+#: wavefronts of 32 and 1536 vector registers, allocated in groups of 24 (LLVM, AMDGPU back end, "1.5x VGPRs"); a block
+#: has 64 KiB at most.
+RDNA = Multiprocessor(128 * 1024, 0, 2048, 32, registers=1536, granule=24, largest=64 * 1024)
 
 
 def multiprocessor(machine: Machine) -> Multiprocessor:
@@ -48,6 +51,12 @@ def multiprocessor(machine: Machine) -> Multiprocessor:
             return RDNA
         return CDNA4 if machine.architecture == "gfx950" else CDNA3
     return CUDA[max((n for n in CUDA if n <= machine.capability), default=80)]
+
+
+def most_shared(machine: Machine) -> int:
+    """The most bytes of shared memory that a block may have."""
+    unit = multiprocessor(machine)
+    return unit.largest or unit.shared - unit.reserved
 
 
 def resident_blocks(machine: Machine, shared: int, registers: int = 0) -> int:

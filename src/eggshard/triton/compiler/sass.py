@@ -1,10 +1,10 @@
 """Machine code of NVIDIA: what an instruction's bits say of the order and time in which it runs.
 
-An instruction has 128 bits since Volta. What the assembler decided is in bits 105 and up: how many cycles the warp waits
-before the next one, which of six counters the instruction raises until its result is there and until its operands are
-read, and which it waits for (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018,
-arXiv:1804.06826, section 2.1). The other fields are read off what Triton's disassembler prints, and compared with it in
-the tests.
+An instruction has 128 bits since Volta. What the assembler decided is in bits 105 and up: how many cycles the warp
+waits before the next one, which of six counters the instruction raises until its result is there and until its operands
+are read, and which it waits for (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking",
+2018, arXiv:1804.06826, section 2.1). The other fields are read off what Triton's disassembler prints, and compared with
+it in the tests.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import struct
 from typing import NamedTuple
 
 from eggshard.errors import ProgramError
-from eggshard.triton.compiler.timing import Instruction
+from eggshard.triton.compiler.timing import Instruction, Kind
 
 
 class _Kind(NamedTuple):
-    """unit: of the multiprocessor. busy: cycles for which one warp's instruction keeps it busy, of 32 bits per thread if
-    it is memory. latency: cycles until its result is there."""
+    """unit: of the multiprocessor. busy: cycles for which one warp's instruction keeps it busy, of 32 bits per thread
+    if it is memory. latency: cycles until its result is there."""
 
     unit: str
     busy: float
@@ -29,8 +29,8 @@ class _Kind(NamedTuple):
 _READ = 12.0
 #: By the lower nine bits of the operation. Throughputs: CUDA C++ Programming Guide, "Throughput of Native Arithmetic
 #: Instructions", as in `layout_costs`. Latencies: Jia et al., table 4.1 (special functions, conversions, shuffles), and
-#: Luo et al., 2024, arXiv:2402.13499 (shared memory 29 cycles, second-level cache about 260). Those of barriers, special
-#: registers and asynchronous products are estimates.
+#: Luo et al., 2024, arXiv:2402.13499 (shared memory 29 cycles, second-level cache about 260). Those of barriers,
+#: special registers and asynchronous products are estimates.
 _KINDS = {
     0x020: _Kind("float", 0.25), 0x021: _Kind("float", 0.25), 0x023: _Kind("float", 0.25),
     0x030: _Kind("float", 0.25), 0x031: _Kind("float", 0.25), 0x035: _Kind("float", 0.25),
@@ -48,10 +48,16 @@ _KINDS = {
     0x1a3: _Kind("memory", 2.0, 260), 0x1a8: _Kind("memory", 2.0, 260),
     0x1f0: _Kind("product", 16.0), 0x1ea: _Kind("product", 16.0),
 }
+#: What is counted.
+_COUNTED: dict[int, Kind] = {
+    0x11d: "barriers", 0x184: "shared_loads", 0x03b: "shared_loads", 0x188: "shared_stores", 0x044: "shared_stores"}
 #: Of others.
 _OTHER = _Kind("integer", 0.5, 30)
 _BRANCH, _BARRIER, _DEPBAR, _GROUPED, _COPY, _COPIED = 0x147, 0x11d, 0x11a, 0x1f0, 0x1ae, 0x1af
 _WARPGROUP, _MATRICES = 0x1c5, 0x03b
+#: With their forms, what no other instruction follows where its predicate is this one: branches that are not uniform,
+#: ends and returns.
+_FINAL, _ALWAYS = frozenset({0x947, 0x94D, 0x950}), 7
 #: Cycles of a barrier besides the wait for the last warp: an estimate.
 _SYNCHRONIZED = 20.0
 #: 32 bits per thread that an access of memory moves, by bits 73 to 75.
@@ -90,7 +96,8 @@ def _instruction(word: int, position: int, capability: int) -> Instruction:
         waits.append((str(word >> 44 & 7) if operation == _DEPBAR else "products", word >> 38 & 63))
     return Instruction(
         max(1, stall) + (_SYNCHRONIZED if operation == _BARRIER else 0), kind.unit, busy, tuple(starts), tuple(waits),
-        _target(word, position, capability) if operation == _BRANCH else None)
+        _target(word, position, capability) if operation == _BRANCH else None,
+        not (word & 0xFFF in _FINAL and word >> 12 & 15 == _ALWAYS), _COUNTED.get(operation))
 
 
 def _target(word: int, position: int, capability: int) -> int:

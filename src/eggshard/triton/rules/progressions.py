@@ -7,6 +7,7 @@ into sums and addresses: such arithmetic is done once whatever the layout.
 from __future__ import annotations
 
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 from eggshard.triton.kernels.ir import Block, Operation, Value
 
@@ -44,9 +45,15 @@ def kind_of(value: Value, depth: int = DEPTH) -> Kind:
     return "counted" if op.name in _MOVES or op.name in _SUMS else "any"
 
 
+#: What is known of ops; each is asked for at every option.
+_ONCE: WeakKeyDictionary[Operation, bool] = WeakKeyDictionary()
+
+
 def once(op: Operation) -> bool:
     """Whether a thread runs the op once for all its registers."""
-    return bool(op.results) and kind_of(op.results[0]) != "any"
+    if op not in _ONCE:
+        _ONCE[op] = bool(op.results) and kind_of(op.results[0]) != "any"
+    return _ONCE[op]
 
 
 def _one_for_all(op: Operation) -> bool:
@@ -67,7 +74,8 @@ def steps(pointers: Value, depth: int = DEPTH) -> tuple[Step, ...]:
 def _steps(value: Value, depth: int, known: dict[Value, tuple[Step, ...]]) -> tuple[Step, ...]:
     if value not in known:
         rank = 0 if value.tensor is None else len(value.tensor.shape)
-        known[value] = (0,) * rank if value.tensor is None else _found(value, depth, known) or (None,) * rank
+        unknown: tuple[Step, ...] = (None,) * rank
+        known[value] = () if value.tensor is None else _found(value, depth, known) or unknown
     return known[value]
 
 
@@ -81,9 +89,9 @@ def _found(value: Value, depth: int, known: dict[Value, tuple[Step, ...]]) -> tu
             return None
         return _steps(loop.operands[2 + value.index], depth - 1, known)
     assert value.tensor is not None
-    rank = len(value.tensor.shape)
     if op.name in _SAME or op.name == "arith.constant" and _one_for_all(op):
-        return (0,) * rank
+        none: Step = 0
+        return (none,) * len(value.tensor.shape)
     if op.name == "tt.make_range":
         return (1,)
     if op.name not in _MOVES and op.name not in _SUMS and op.name not in ("arith.muli", "arith.remsi", "arith.remui"):

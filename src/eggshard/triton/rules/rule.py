@@ -47,6 +47,12 @@ class Part(NamedTuple):
         return Option(tuple(operands), tuple(results))
 
 
+def is_laid(value: Value) -> bool:
+    """Whether a value is a tensor that has a layout."""
+    tensor = value.tensor
+    return tensor is not None and tensor.encoding is not None
+
+
 def encoding_of(value: Value) -> Encoding | None:
     """The encoding of a tensor as the kernel has it; None for what is no tensor, or has no layout."""
     tensor = value.tensor
@@ -60,9 +66,9 @@ def current(op: Operation) -> Option:
 
 def both(op: Operation, operand: Encoding, result: Encoding) -> Option:
     """The option in which all tensor operands have one encoding and all tensor results another."""
-    operands, results = current(op)
     return Option(
-        tuple(None if e is None else operand for e in operands), tuple(None if e is None else result for e in results))
+        tuple(operand if is_laid(v) else None for v in op.operands),
+        tuple(result if is_laid(v) else None for v in op.results))
 
 
 def uniform(op: Operation, encoding: Encoding) -> Option:
