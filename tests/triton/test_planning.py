@@ -114,8 +114,8 @@ def test_nothing_is_proved_where_an_op_is_not_understood() -> None:
 
 
 @pytest.mark.parametrize(("target", "said"), [
-    ("cuda:80", ""), ("cuda:100", "at the prices of cuda:90: cuda:100 has none of its own"),
-    ("hip:gfx1250", "at the prices of hip:gfx942: hip:gfx1250 has none of its own"),
+    ("cuda:80", ""), ("cuda:100", ""), ("cuda:103", "at the prices of cuda:100: cuda:103 has none of its own"),
+    ("hip:gfx1250", "at the prices of hip:gfx1100: hip:gfx1250 has none of its own"),
 ])
 def test_borrowed_prices_are_told(target: str, said: str) -> None:
     kernel = kernel_of(vector("one"))

@@ -1,4 +1,4 @@
-"""Prices beside times that others measured: which of two ways is faster, and by how much more in one case than in another.
+"""Prices beside times that others measured: which of two ways is faster, and in which cases by how much more.
 
 No GPU is needed: figures are quoted from where they were published.
 """
@@ -16,6 +16,7 @@ from eggshard.triton.layouts.counts import Counts  # noqa: E402
 from eggshard.triton.layouts.encodings import read  # noqa: E402
 from eggshard.triton.layouts.families import linear_layout  # noqa: E402
 from eggshard.triton.layouts.machine import Machine  # noqa: E402
+from eggshard.triton.layouts.reduction import Combination, reduction  # noqa: E402
 from eggshard.triton.pricing import priced  # noqa: E402
 
 #: triton-lang/triton#10360, comment of 2026-05-30, NVIDIA T4: conversions inside a warp that exchange so many register
@@ -73,7 +74,9 @@ COLUMNS = """
 #reduced = #ttg.blocked<{REDUCED}>
 #row = #ttg.slice<{dim = 0, parent = #blocked}>
 #column = #ttg.slice<{dim = 1, parent = #blocked}>
-module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:100", "ttg.threads-per-warp" = 32 : i32} {
+#sum = #ttg.slice<{dim = 0, parent = #reduced}>
+module attributes {
+    "ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:100", "ttg.threads-per-warp" = 32 : i32} {
   tt.func public @columns(%x: !tt.ptr<f32>, %out: !tt.ptr<f32>) {
     %width = arith.constant dense<32> : tensor<256x1xi32, #blocked>
     %m = tt.make_range {end = 256 : i32, start = 0 : i32} : tensor<256xi32, #column>
@@ -92,11 +95,11 @@ module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.targ
     ^bb0(%a: f32, %b: f32):
       %add = arith.addf %a, %b : f32
       tt.reduce.return %add : f32
-    }) : (tensor<256x32xf32, #reduced>) -> tensor<32xf32, #ttg.slice<{dim = 0, parent = #reduced}>>
-    %to = tt.splat %out : !tt.ptr<f32> -> tensor<32x!tt.ptr<f32>, #ttg.slice<{dim = 0, parent = #reduced}>>
-    %at = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32, #ttg.slice<{dim = 0, parent = #reduced}>>
-    %p = tt.addptr %to, %at : tensor<32x!tt.ptr<f32>, #ttg.slice<{dim = 0, parent = #reduced}>>, tensor<32xi32, #ttg.slice<{dim = 0, parent = #reduced}>>
-    tt.store %p, %sum : tensor<32x!tt.ptr<f32>, #ttg.slice<{dim = 0, parent = #reduced}>>
+    }) : (tensor<256x32xf32, #reduced>) -> tensor<32xf32, #sum>
+    %to = tt.splat %out : !tt.ptr<f32> -> tensor<32x!tt.ptr<f32>, #sum>
+    %at = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32, #sum>
+    %p = tt.addptr %to, %at : tensor<32x!tt.ptr<f32>, #sum>, tensor<32xi32, #sum>
+    tt.store %p, %sum : tensor<32x!tt.ptr<f32>, #sum>
     tt.return
   }
 }
@@ -125,8 +128,8 @@ def test_a_conversion_before_a_sum_in_a_fixed_order() -> None:
     thread may not add first what it has of a column, and each number is exchanged between lanes and warps. Sums whose
     order is free, which are all that the planner sees, are cheaper without the conversion."""
     converted, free = prices_of(LOADED, COLUMN), prices_of(LOADED, LOADED)
-    # Per thread 64 numbers, exchanged with the 4 lanes of a column; then 16 partial sums of each of 32 columns, for each
-    # of 4 warps, through shared memory; a fourth of them for each warp, exchanged with 4 lanes; and the results.
+    # Per thread 64 numbers, exchanged with the 4 lanes of a column; then 16 partial sums of each of 32 columns, for
+    # each of 4 warps, through shared memory; a fourth of them for each warp, exchanged with 4 lanes; and the results.
     fixed = Counts(
         (("float", 4 * (64 * 2 + 16 * 2 + 15)),), shuffles=4 * (64 * 2 + 16 * 2), shared_stores=4 * (16 + 4),
         shared_loads=4 * (16 + 16), shared_store_wavefronts=4 * (16 + 4), shared_load_wavefronts=4 * (16 + 16),
@@ -135,3 +138,32 @@ def test_a_conversion_before_a_sum_in_a_fixed_order() -> None:
     both = converted["ttg.convert_layout"] + converted["tt.reduce"]
     assert free["tt.reduce"] < both < ordered
     assert ordered / both == pytest.approx(1.74, rel=0.4)
+
+
+#: triton-lang/triton#10853, RTX 5090: columns' maxima of a tile of 16-bit numbers as 32-bit ones, four warps; threads,
+#: warps of rows where each thread loads 8 or 2 neighbours. By how much the second is faster, of 2048 x 2048.
+MAXIMA = [
+    ((16, 128), ((2, 16), (4, 1)), ((1, 32), (2, 2)), 0.349),
+    ((32, 128), ((2, 16), (4, 1)), ((1, 32), (2, 2)), 0.155),
+    ((64, 128), ((2, 16), (4, 1)), ((1, 32), (2, 2)), 0.062),
+    ((32, 64), ((4, 8), (4, 1)), ((1, 32), (4, 1)), 0.277),
+]
+
+
+def maxima_of(shape: tuple[int, int], wide: int, threads: tuple[int, int], warps: tuple[int, int]) -> float:
+    """The modelled cycles of loading a tile, so many neighbours to a thread, and of the maxima of its columns."""
+    layout = linear_layout(read(
+        f"#ttg.blocked<{{sizePerThread = [1, {wide}], threadsPerWarp = {list(threads)}, warpsPerCTA = {list(warps)}, "
+        "order = [1, 0]}>"), shape)
+    assert layout is not None
+    loads = shape[0] * shape[1] / (32 * wide)
+    loaded = Counts(global_loads=loads, global_lines=loads * max(1, 32 * wide * 2 // 128))
+    reduced = reduction(layout, 0, Combination((32,)), Machine("cuda:120"))
+    return default_costs("cuda:120").price(loaded.plus(reduced))
+
+
+def test_narrower_loads_before_maxima_of_columns() -> None:
+    gains = {shape: (maxima_of(shape, 8, *wide) - maxima_of(shape, 2, *narrow)) / (shape[0] * shape[1])
+             for shape, wide, narrow, _ in MAXIMA}
+    assert all(gain > 0 for gain in gains.values())
+    assert gains[16, 128] > gains[32, 128] > gains[64, 128], "cycles per number, as measured"

@@ -7,15 +7,16 @@ from typing import NamedTuple
 import pytest
 
 from eggshard.errors import ProgramError
-from eggshard.triton.compiler.choosing import Code, choose, falls_short, refusals, variations
+from eggshard.triton.compiler.choosing import Code, cautious, choose, confining, falls_short, refusals, variations
 from eggshard.triton.compiler.counting import CodeCounts
-from eggshard.triton.compiler.timing import Timing
+from eggshard.triton.compiler.timing import Executed, Timing
 from eggshard.triton.layout_costs import SM80, Surcharged, WithinScratch
 from eggshard.triton.layouts.counts import Counts
+from eggshard.triton.layouts.machine import Machine
 
 OWN = Code(
     CodeCounts(100, barriers=4, shared_loads=8, shared_stores=8, shuffles=4, registers=100), 1024, 4,
-    Timing(latency=4000.0, busy=800.0))
+    Timing(latency=4000.0, busy=800.0, executed=Executed(barriers=4, shared_loads=8, shared_stores=8)))
 
 
 class Plan(NamedTuple):
@@ -23,11 +24,15 @@ class Plan(NamedTuple):
     code: Code | None = OWN
 
 
-def changed(resident: int = 4, timing: Timing = OWN.timing, **counts: int) -> Code:
-    return Code(OWN.counts._replace(**counts), 1024, resident, timing)
+def changed(resident: int = 4, latency: float = 4000.0, busy: float = 800.0, **counts: int) -> Code:
+    return Code(OWN.counts._replace(**counts), 1024, resident, OWN.timing._replace(latency=latency, busy=busy))
 
 
-MORE_LOADS = changed(shared_loads=9, shared_stores=7)
+def executing(**counts: int) -> Code:
+    return OWN._replace(timing=OWN.timing._replace(executed=OWN.timing.executed._replace(**counts)))
+
+
+MORE_LOADS = executing(shared_loads=9, shared_stores=7)
 
 
 def chosen(*plans: Plan) -> Plan | None:
@@ -41,13 +46,13 @@ def assemble(plan: Plan) -> Code:
 
 
 @pytest.mark.parametrize(("code", "reason"), [
-    (changed(barriers=5), "more barriers: 5, Triton's 4"),
-    (changed(shared_loads=9), "more shared memory instructions: 17, Triton's 16"),
-    (changed(crossbar=1), "more shared memory instructions: 17, Triton's 16"),
+    (executing(barriers=5), "more barriers: 5, Triton's 4"),
+    (executing(shared_loads=9), "more shared memory instructions: 17, Triton's 16"),
+    (executing(crossbar=1), "more shared memory instructions: 17, Triton's 16"),
     (changed(spills=4), "more spilled bytes: 4, Triton's 0"),
-    (changed(resident=3, timing=Timing(3000.0, 800.0)), "fewer blocks at once: 3, Triton's 4"),
-    (changed(timing=Timing(4100.0, 800.0)), "longer as assembled: 1025 cycles per block, Triton's 1000"),
-    (changed(timing=Timing(4000.0, 1100.0)), "longer as assembled: 1100 cycles per block, Triton's 1000"),
+    (changed(resident=3, latency=3000.0), "fewer blocks at once: 3, Triton's 4"),
+    (changed(latency=4100.0), "longer as assembled: 1025 cycles per block, Triton's 1000"),
+    (changed(busy=1100.0), "longer as assembled: 1100 cycles per block, Triton's 1000"),
 ])
 def test_refusals(code: Code, reason: str) -> None:
     (found,) = refusals(code, OWN)
@@ -64,12 +69,12 @@ def test_what_falls_short() -> None:
     assert not falls_short(changed(registers=105), OWN)
     assert falls_short(changed(registers=106), OWN)
     assert falls_short(MORE_LOADS, OWN)
-    alone = changed(resident=8, timing=Timing(4100.0, 800.0))  # longer where the multiprocessor is not full
+    alone = changed(resident=8, latency=4100.0)  # longer where the multiprocessor is not full
     assert falls_short(alone, OWN) and refusals(alone, OWN) == []
 
 
 def test_the_cheapest_without_refusal_is_taken() -> None:
-    refused = Plan(10.0, changed(barriers=5))
+    refused = Plan(10.0, executing(barriers=5))
     assert chosen(refused, Plan(20.0, None), Plan(40.0), Plan(45.0)) == Plan(40.0)
     assert chosen(refused) is None
 
@@ -115,3 +120,12 @@ def test_variations_make_dearer_what_code_is_refused_for() -> None:
     assert arithmetic.price(counts) == pytest.approx(price + 12 * 4)
     assert shared.price(counts) == pytest.approx(price + 7 * 50)
     assert repr(Surcharged(SM80, shared=50.0)) != repr(Surcharged(SM80, shared=60.0))
+    dear = cautious(SM80, 128)
+    assert dear.price(counts._replace(barriers=2)) == pytest.approx(dear.price(counts) + 2 * (1000 + SM80.barrier))
+
+
+def test_what_has_too_much_shared_memory_is_confined_ever_more() -> None:
+    """163 KiB are the most on A100: of 200 KiB, 64 of them in one op, that may have 27."""
+    found = list(confining(SM80, 200 * 1024, 64 * 1024, Machine("cuda:80")))
+    assert [model.scratch for model in found if isinstance(model, WithinScratch)] == [27 * 1024, 27 * 512, 0]
+    assert not OWN._replace(shared=164 * 1024).fits(Machine("cuda:80")) and OWN.fits(Machine("cuda:80"))

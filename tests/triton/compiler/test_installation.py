@@ -17,6 +17,8 @@ from bench.programs.kernels import PROGRAMS, KernelProgram  # noqa: E402
 
 import eggshard.triton as layouts  # noqa: E402
 from eggshard.errors import ProgramError  # noqa: E402
+from eggshard.triton.compiler import choosing, replacement  # noqa: E402
+from eggshard.triton.compiler.compilation import Compiled, lower  # noqa: E402
 from eggshard.triton.compiler.pipeline import target_of  # noqa: E402
 from eggshard.triton.compiler.replacement import _remembered  # noqa: E402
 from eggshard.triton.kernels.ir import Kernel  # noqa: E402
@@ -137,29 +139,27 @@ def test_code_with_more_barriers_is_not_taken() -> None:
     with layouts.install(mode="replace", planner=liking_many):
         ours = compiled()
     assert last().result == "fallback" and last().reason.startswith("more ")
-    assert all(ours.asm[stage] == plain.asm[stage] for stage in ("ttgir", "llir", "ptx", "cubin"))
+    assert all(ours.asm[stage] == plain.asm[stage] for stage in ("ttgir", "ptx", "cubin"))
+    code = [[line for line in one.asm["llir"].splitlines() if not line.startswith("!")] for one in (ours, plain)]
+    assert code[0] == code[1], "what says where code comes from in the source may differ"
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
+    """What is assembled to be compared."""
+    found: list[Compiled] = []
+    monkeypatch.setattr(replacement, "lower", lambda *given: found.append(lower(*given)) or found[-1])
+    return found
 
 
 @pytest.mark.parametrize("target", ["sm80", "gfx942"])
-def test_what_was_assembled_to_compare_is_what_a_compilation_ends_with(
-    target: str, monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_assembled_to_compare_is_what_a_compilation_ends_with(target: str, lowered: list[Compiled]) -> None:
     """A kernel that is planned, and the same text put through Triton's stages alone."""
-    from eggshard.triton.compiler import replacement
-    from eggshard.triton.compiler.compilation import lower
-
-    lowered = []
-
-    def counted(*arguments: Any) -> Any:
-        lowered.append(lower(*arguments))
-        return lowered[-1]
-
-    monkeypatch.setattr(replacement, "lower", counted)
     with layouts.install(mode="after"):
-        ours = compiled(target=target)
+        ours = compiled("add_transposed", target)
     assert last().result == "improved" and len(lowered) == 2, "Triton's and ours"
     (tmp := Path(triton.knobs.cache.dir) / "planned.ttgir").write_text(ours.asm["ttgir"])
-    alone = triton.compile(str(tmp), target=target_of(target), options=program("layer_norm").options)
+    alone = triton.compile(str(tmp), target=target_of(target), options=program("add_transposed").options)
     for stage in ("ptx",) if target == "sm80" else ("amdgcn",):
         assert without_lines(alone.asm[stage]) == without_lines(ours.asm[stage])
     assert alone.metadata.shared == ours.metadata.shared and alone.metadata.name == ours.metadata.name
@@ -190,13 +190,51 @@ def test_kernels_without_conversions_are_not_planned_after() -> None:
     assert last().result == "equal" and last().seconds < 0.1
 
 
-def test_what_gains_little_is_not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eggshard.triton.compiler import replacement
-
-    monkeypatch.setattr(replacement, "lower", failing)
+def test_what_gains_little_is_not_assembled(lowered: list[Compiled]) -> None:
+    plain = compiled()
     with layouts.install(planner=lambda kernel, model: Plan(kernel, 0.998, 1.0)):
-        compiled()
-    assert last().result == "equal"
+        ours = compiled()
+    assert last().result == "equal" and len(lowered) == 1, "Triton's own, which the compilation ends with"
+    assert ours.asm["cubin"] == plain.asm["cubin"] == lowered[0].stages["cubin"]
+
+
+def test_a_budget_ends_the_search() -> None:
+    with layouts.install(budget=0.0):
+        compiled("add_transposed")
+    assert last().result == "equal", "there is no time for a plan"
+    with layouts.install(budget=100.0):
+        compiled("add_transposed")
+    assert last().result == "improved"
+
+
+def test_what_does_not_fit_is_planned_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a block might have just less shared memory than Triton's kernel takes."""
+    plain = compiled("broadcast_slices")
+    limit = plain.metadata.shared - 1
+    monkeypatch.setattr(choosing, "most_shared", lambda machine: limit)
+    with layouts.install():
+        ours = compiled("broadcast_slices")
+    assert last().result == "improved" and ours.metadata.shared <= limit
+    monkeypatch.setattr(choosing, "most_shared", lambda machine: -1)
+    with layouts.install(budget=2.0):  # another key of Triton's cache
+        ours = compiled("broadcast_slices")
+    assert last().result == "fallback" and last().reason.startswith("more shared memory than a block may have")
+    assert ours.asm["cubin"] == plain.asm["cubin"]
+
+
+def test_configurations_with_the_same_kernel_share_a_plan() -> None:
+    """Of those that an autotuner tries, some differ in what later stages do alone."""
+    planned = []
+
+    def counting(kernel: Kernel, cost_model: Any) -> Plan:
+        planned.append(kernel)
+        return same(kernel, cost_model)
+
+    of = program("layer_norm")
+    with layouts.install(planner=counting):
+        for registers in (None, 64, 96):
+            triton.compile(of.source(), target=target_of("sm80"), options={**of.options, "maxnreg": registers})
+    assert len(planned) == 1
 
 
 def test_what_triton_leaves_is_planned_where_replacing_fails() -> None:

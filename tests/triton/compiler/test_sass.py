@@ -15,15 +15,18 @@ from eggshard.triton.compiler.counting import _tool  # noqa: E402
 
 _LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)([^;]*);")
 #: A loop with a load, arithmetic of a special function, and a conversion through shared memory.
+HEAD = ('"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:TARGET", '
+        '"ttg.threads-per-warp" = 32 : i32')
 LOOP = """
 #a = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0]}>
 #b = #ttg.blocked<{sizePerThread = [4, 1], threadsPerWarp = [8, 4], warpsPerCTA = [1, 4], order = [0, 1]}>
-module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:TARGET", "ttg.threads-per-warp" = 32 : i32} {
+#s = #ttg.slice<{dim = 1, parent = #a}>
+module attributes {HEAD} {
   tt.func public @loop(%x: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32) {
     %zero = arith.constant 0 : i32
     %one = arith.constant 1 : i32
-    %rows = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32, #ttg.slice<{dim = 1, parent = #a}>>
-    %r = tt.expand_dims %rows {axis = 1 : i32} : tensor<32xi32, #ttg.slice<{dim = 1, parent = #a}>> -> tensor<32x1xi32, #a>
+    %rows = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32, #s>
+    %r = tt.expand_dims %rows {axis = 1 : i32} : tensor<32xi32, #s> -> tensor<32x1xi32, #a>
     %s = tt.broadcast %r : tensor<32x1xi32, #a> -> tensor<32x64xi32, #a>
     %base = tt.splat %x : !tt.ptr<f32> -> tensor<32x64x!tt.ptr<f32>, #a>
     %begin = arith.constant dense<0.0> : tensor<32x64xf32, #b>
@@ -43,7 +46,7 @@ module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.targ
     tt.return
   }
 }
-"""
+""".replace("HEAD", HEAD)
 
 
 @pytest.mark.parametrize("capability", [80, 90, 100, 120])

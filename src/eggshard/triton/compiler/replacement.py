@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -127,36 +128,57 @@ class Replacement:
         return run
 
 
+#: The end of a module in generic form, with its attributes: what layouts depend on, and what later stages do with it.
+_MODULE = re.compile(r"^\}\) (\{.*\}) : \(\) -> \(\)", re.MULTILINE)
+_MACHINE = re.compile(r"(num-ctas|num-warps|target|threads-per-warp)\"? = (\S+)")
+
 _planning = threading.Lock()
-_remembered: OrderedDict[tuple[str, str, Any], Planned] = OrderedDict()
+_remembered: OrderedDict[object, Planned] = OrderedDict()
 
 
 def _plan(how: Replacement, text: str, model: LayoutCostModel | None = None) -> Planned:
-    """The plan of a kernel's text under ``model``, by default the replacement's."""
+    """The plan of a kernel's text under ``model``, by default the replacement's. Kernels that differ only in what later
+    stages do with them, as some that an autotuner tries, have one plan, unless the clock ended its search."""
+    planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
+    end = _MODULE.search(text)
+    machine = () if end is None else tuple(sorted(_MACHINE.findall(end[1])))
+    body = text if end is None else text[:end.start()] + text[end.end():]
+    key = (body, machine, repr(how.cost_model if model is None else model), planner)
+    with _planning:
+        found = _remembered.get(key)
+        if found is None:
+            found, late = _planned(how, text, model, planner)
+            if not late:
+                _remembered[key] = found
+                if len(_remembered) > REMEMBERED:
+                    _remembered.popitem(last=False)
+        else:
+            _remembered.move_to_end(key)
+    if end is None:
+        return found
+    return found._replace(text=_MODULE.sub(lambda _: end[0], found.text))
+
+
+def _planned(
+    how: Replacement, text: str, model: LayoutCostModel | None, planner: Callable[..., Any]
+) -> tuple[Planned, bool]:
+    """A new plan of a kernel's text, and whether the clock ended its search. Raises `Doubt` for one that does not hold
+    together."""
     from eggshard.triton.alignment import check_layouts
     from eggshard.triton.kernels.text import read_generic, write_generic
 
-    planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
-    usual = model is None
-    key = (text, repr(how.cost_model if usual else model), planner)
-    with _planning:
-        if key not in _remembered:
-            kernel = read_generic(text)
-            found = how.settled.find(kernel) if usual else None
-            if found is None:
-                limit = {"seconds": how.seconds} if how.planner is None else {}
-                found = planner(kernel, how.cost_model if usual else model, **limit)
-                if usual:
-                    how.settled.add(found)
-            try:
-                check_layouts(found.kernel)
-            except ProgramError as error:
-                raise Doubt(f"layouts do not line up: {error}") from error
-            _remembered[key] = Planned(write_generic(found.kernel), found.cost, found.given_cost)
-            if len(_remembered) > REMEMBERED:
-                _remembered.popitem(last=False)
-        _remembered.move_to_end(key)
-        return _remembered[key]
+    kernel = read_generic(text)
+    found = how.settled.find(kernel) if model is None else None
+    if found is None:
+        limit = {"seconds": how.seconds} if how.planner is None else {}
+        found = planner(kernel, how.cost_model if model is None else model, **limit)
+        if model is None:
+            how.settled.add(found)
+    try:
+        check_layouts(found.kernel)
+    except ProgramError as error:
+        raise Doubt(f"layouts do not line up: {error}") from error
+    return Planned(write_generic(found.kernel), found.cost, found.given_cost), getattr(found, "late", False)
 
 
 def improve(
