@@ -27,7 +27,9 @@ TARGETS = ("sm90", "gfx942")
 #: Seconds for one file's list, or for one kernel's compilations; and how many kernels of one file are compiled.
 _PATIENCE, _MOST = 120.0, 4
 #: What is to be none.
-FAILURES = ("fails", "wrong")
+FAILURES = ("fails", "wrong", "worse")
+#: The part by which estimated cycles may be more.
+LONGER = 0.02
 
 
 @dataclass
@@ -35,9 +37,11 @@ class Judged:
     """One kernel for one target.
 
     outcome: ``equal`` (Triton's own kernel goes on), ``improved``, ``refused`` for its code or what else went wrong,
-    ``fails`` (with us alone), or ``wrong`` by the interpreter. converts: whether Triton's result still does.
+    ``fails`` (with us alone), ``wrong`` by the interpreter, or ``worse`` by its assembled code. converts: whether
+    Triton's result still does.
     judged: what the interpreter says. seconds: of Triton's compilation. ratio: of ours to that,
-    both of processor time. given, cost: modelled cycles.
+    both of processor time; warm: of both where Triton's cache has the result, of the clock's. given, cost: modelled
+    cycles. cycles: of ours over Triton's as estimated from the assembled code, where ours is taken.
     """
 
     name: str
@@ -47,6 +51,8 @@ class Judged:
     converts: bool = False
     judged: str = ""
     ratio: float = 0.0
+    warm: float = 0.0
+    cycles: float | None = None
     seconds: float = 0.0
     given: float | None = None
     cost: float | None = None
@@ -76,6 +82,8 @@ def run(
                     if "error" in answer:
                         answer = {"outcome": "fails", "why": answer["error"]}
                     found.append(Judged(f"{file.relative_to(packages)}:{name}", target, **answer))
+                    if (found[-1].cycles or 0.0) > 1 + LONGER:
+                        found[-1].outcome = "worse"
                     print(f"{found[-1].name} {target}: {found[-1].outcome} {found[-1].why[:120]}", file=sys.stderr)
             if len(found) >= most:
                 break
@@ -95,8 +103,13 @@ def table(found: Sequence[Judged]) -> Table:
     out.add_row("", *(str(count.total()) for count in counts))
     judged = Counter(one.judged for one in found if one.judged)
     if found:
-        ratios = sorted(one.ratio for one in found if one.ratio)
-        out.caption = (f"compilation with us, over Triton's, processor time: {statistics.median(ratios):.2f} in the "
-                       f"median, {ratios[-1]:.2f} at worst; run by the interpreter: {judged['equal']} equal, "
-                       f"{judged.total() - judged['equal']} not run")
+        ratios, warm = sorted(one.ratio for one in found if one.ratio), [one.warm for one in found if one.warm]
+        converting = [one.ratio for one in found if one.ratio and one.converts]
+        cycles = sorted(one.cycles for one in found if one.cycles)
+        out.caption = (
+            f"compilation with us, over Triton's, processor time: {statistics.median(ratios):.2f} in the median "
+            f"({statistics.median(converting or [0.0]):.2f} of those that convert), {ratios[-1]:.2f} at worst; with a "
+            f"warm cache {statistics.median(warm):.2f}; estimated cycles of the improved: "
+            f"{statistics.geometric_mean(cycles or [1.0]):.2f} on average, {max(cycles, default=1.0):.2f} at worst; "
+            f"run by the interpreter: {judged['equal']} equal, {judged.total() - judged['equal']} not run")
     return out

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,15 @@ from bench.programs.kernels import PROGRAMS
 from bench.worker import serve
 from eggshard.errors import ProgramError, VerificationError
 from eggshard.triton.compiler import replacement
+from eggshard.triton.compiler.choosing import Code
+from eggshard.triton.compiler.compilation import Compiled
 from eggshard.triton.compiler.pipeline import target_of
 from eggshard.triton.frontend import load
 
 #: What writes to memory, in PTX or amdgcn.
 _STORES = re.compile(r"\b(?:st|red|atom)\.global|\b(?:global|buffer|flat)_(?:store|atomic)")
+#: How often a compilation from the cache is repeated, after one that fills it.
+WARM = 5
 #: Seconds that Triton's own compilation may take: others are left out.
 LONGEST = 15.0
 
@@ -70,8 +76,10 @@ def _judged(kernel: Any, guess: Guess, target: Any, theirs: Any) -> dict[str, An
     last = eggshard.triton.statistics().outcomes[-1]
     found = {"outcome": "refused" if last.result == "fallback" else last.result, "why": last.reason,
              "converts": "ttg.convert_layout" in theirs.asm["ttgir"], "ratio": seconds / own, "seconds": own,
-             "given": last.given_cost, "cost": last.cost}
+             "given": last.given_cost, "cost": last.cost, "warm": _warm(kernel, guess, target)}
     if last.result == "improved":
+        before, after = (_code(one, target) for one in (theirs, ours))
+        found["cycles"] = after.cycles / before.cycles
         try:
             judge(load(theirs.asm["ttgir"]), load(ours.asm["ttgir"]))
             found["judged"] = "equal"
@@ -80,6 +88,35 @@ def _judged(kernel: Any, guess: Guess, target: Any, theirs: Any) -> dict[str, An
         except ProgramError as error:
             found["judged"] = str(error)
     return found
+
+
+def _code(found: Any, target: Any) -> Code:
+    """What Triton compiled, as the planner compares it."""
+    name = target.arch if target.backend == "hip" else f"sm{target.arch}"
+    return Code.of(Compiled(name, dict(found.asm), found.metadata.shared, found.metadata.num_warps))
+
+
+def _warm(kernel: Any, guess: Guess, target: Any) -> float:
+    """What a compilation takes that finds its result in Triton's cache, with us over without."""
+    seconds = [0.0, 0.0]
+
+    def timed() -> float:
+        began = time.perf_counter()
+        compiled(kernel, guess, target)
+        return time.perf_counter() - began
+
+    gc.collect()
+    triton.knobs.compilation.always_compile = False
+    try:
+        for turn in range(WARM + 1):
+            found = [timed()]
+            with eggshard.triton.install():
+                found.append(timed())
+            if turn:
+                seconds = [a + b for a, b in zip(seconds, found, strict=True)]
+    finally:
+        triton.knobs.compilation.always_compile = True
+    return seconds[1] / seconds[0]
 
 
 def compiled(kernel: Any, guess: Guess, target: Any) -> tuple[Any, float]:

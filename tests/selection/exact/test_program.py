@@ -10,10 +10,11 @@ from tests.selection.exhaustive import Tally, TooLarge, cases, optimum
 
 from eggshard.errors import LimitError
 from eggshard.selection.exact import program
+from eggshard.selection.exact.highs import Model
 from eggshard.selection.graph import Graph
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Choice, Problem
-from eggshard.selection.verify import check
+from eggshard.selection.verify import check, complete
 
 
 def solved(problem):
@@ -36,6 +37,23 @@ def test_made_up_problems_are_solved_to_the_optimum(count, least):
         assert answer.bound == pytest.approx(best, rel=1e-5)
         compared += 1
     assert compared > least
+
+
+def test_an_integral_relaxation_is_enough(monkeypatch):
+    """A chain of ops at one of two placements, from a plan that converts at each: no integer is asked for."""
+    apart = np.array([[0.0, 5.0], [5.0, 0.0]])
+    choices = [[Choice(0, 3.0, ()), Choice(1, 4.0, ())]]
+    choices += [[Choice(0, 1.0, ((a, 0),)), Choice(1, 2.0, ((a, 1),))] for a in range(5)]
+    problem = Problem(choices, [apart] * len(choices), [(5, 1)])
+    dear = complete(problem, {c: (c % 2,) for c in range(6)})
+    assert dear is not None and dear.cost > 13
+
+    def never(*given):
+        raise AssertionError("the relaxation has an integral solution")
+
+    monkeypatch.setattr(Model, "solve_integer", never)
+    answer = program.solve(Graph(problem), dear, 60.0, 0.0)
+    assert answer.plan is not None and answer.plan.cost == 13.0 and answer.bound == pytest.approx(13.0, rel=1e-9)
 
 
 def test_what_a_loop_carries_stays_at_one_placement():
