@@ -15,16 +15,18 @@ from testing.kernel_interpreter import judge
 from bench.programs.kernels import KernelProgram
 from eggshard.errors import EggshardError, ProgramError, VerificationError
 from eggshard.triton.alignment import check_layouts
-from eggshard.triton.compiler.choosing import SAME, Code, choose, is_crowded, variations
+from eggshard.triton.compiler.choosing import SAME, Code, cautious, choose, foreseen, variations
 from eggshard.triton.compiler.compilation import compile_kernel
 from eggshard.triton.compiler.counting import CodeCounts, count
 from eggshard.triton.compiler.pipeline import Compilation
+from eggshard.triton.compiler.replacement import WORTHWHILE
 from eggshard.triton.compiler.replacing import replaced
 from eggshard.triton.compiler.settled import Settled
 from eggshard.triton.frontend import load
 from eggshard.triton.frontend.libtriton import parse
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.kernels.text import write_generic
+from eggshard.triton.layout_costs import default_costs
 from eggshard.triton.pricing import cost, scratch
 
 WAYS = ("triton", "after", "replace")
@@ -159,14 +161,13 @@ class _Run:
 
     def after(self) -> None:
         plans = _Plans(self.planner)
-        theirs = parse(self.final, self.compilation.context)
-        first = plans.make(theirs)
-        self.row.figures["triton"].cost = first.given_cost
-
-        offer = _Offer(write_generic(first.kernel), first.cost, "plan")
-        if is_crowded(first.kernel, load(self.final)):
-            offer = next(self._variations(plans, first, theirs))
-        self.best = self._chosen("after", [offer], plans)
+        given = load(self.final)
+        model = default_costs(given.target)
+        before = self.row.figures["triton"].cost = cost(given, model)
+        kernel = plans.make(parse(self.final, self.compilation.context), cautious(model, scratch(given))).kernel
+        offer = _Offer(write_generic(kernel), cost(kernel, model), "plan")
+        worthwhile = offer.cost < (1 - WORTHWHILE) * before and not foreseen(kernel, given)
+        self.best = self._chosen("after", [offer] if worthwhile else [], plans)
 
     def _variations(self, plans: _Plans, first: Any, module: Any) -> Iterator[_Offer]:
         for model in variations(first.cost_model, scratch(first.given)):

@@ -121,7 +121,7 @@ def test_variations_make_dearer_what_code_is_refused_for() -> None:
     assert shared.price(counts) == pytest.approx(price + 7 * 50)
     assert repr(Surcharged(SM80, shared=50.0)) != repr(Surcharged(SM80, shared=60.0))
     dear = cautious(SM80, 128)
-    assert dear.price(counts._replace(barriers=2)) == pytest.approx(dear.price(counts) + 2 * (1000 + SM80.barrier))
+    assert dear.price(counts._replace(barriers=2)) == pytest.approx(dear.price(counts) + 2 * (200 + SM80.barrier))
 
 
 def test_what_has_too_much_shared_memory_is_confined_ever_more() -> None:

@@ -14,6 +14,9 @@ import pytest
 triton = pytest.importorskip("triton")
 
 from bench.programs.kernels import PROGRAMS, KernelProgram  # noqa: E402
+from triton.experimental import gluon  # noqa: E402
+from triton.experimental.gluon import language as gl  # noqa: E402
+from triton.experimental.gluon._runtime import GluonASTSource  # noqa: E402
 
 import eggshard.triton as layouts  # noqa: E402
 from eggshard.errors import ProgramError  # noqa: E402
@@ -196,6 +199,20 @@ def test_what_gains_little_is_not_assembled(lowered: list[Compiled]) -> None:
         ours = compiled()
     assert last().result == "equal" and len(lowered) == 1, "Triton's own, which the compilation ends with"
     assert ours.asm["cubin"] == plain.asm["cubin"] == lowered[0].stages["cubin"]
+
+
+@gluon.jit
+def own_layouts(x):  # type: ignore[no-untyped-def]
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    offsets = gl.arange(0, 128, layout)
+    gl.store(x + offsets, gl.load(x + offsets) + 1.0)
+
+
+def test_kernels_whose_layouts_are_their_authors_are_left() -> None:
+    source = GluonASTSource(own_layouts, {"x": "*fp32"}, {})
+    with layouts.install():
+        triton.compile(source, target=target_of("sm80"))
+    assert last().result == "equal" and last().reason.startswith("written in Gluon")
 
 
 def test_a_budget_ends_the_search() -> None:

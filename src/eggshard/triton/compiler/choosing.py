@@ -22,6 +22,9 @@ from eggshard.triton.pricing import priced
 
 #: Modelled costs closer than this part of one another are the same.
 SAME = 1e-9
+#: What a barrier costs besides for plans that are to be taken at once, cycles: with less, more of the kernels of
+#: `python -m bench kernels` are planned with barriers that they are refused for, with more fewer are improved.
+BARRIER = 200.0
 #: Registers, and estimated cycles, may rise by these parts: assemblers' own variation.
 RISE, LONGER = 0.05, 0.02
 #: A plan that falls short is to gain this part of the cost; and one that does not is preferred where it keeps this part
@@ -154,8 +157,8 @@ def foreseen(kernel: Kernel, other: Kernel) -> bool:
 
 
 def cautious(model: LayoutCostModel, scratch: int) -> LayoutCostModel:
-    """A model under which plans avoid what is foreseen to be refused."""
-    return WithinScratch(Surcharged(model, barrier=1000.0), scratch)
+    """A model under which plans mostly avoid what is foreseen to be refused."""
+    return WithinScratch(Surcharged(model, barrier=BARRIER), scratch)
 
 
 def confining(model: LayoutCostModel, shared: int, scratch: int, machine: Machine) -> Iterator[LayoutCostModel]:

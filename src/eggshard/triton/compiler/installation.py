@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 import eggshard.version as version
 from eggshard.errors import ProgramError
 from eggshard.extras import named_extras
+from eggshard.triton.compiler.outcomes import Outcome, record
 from eggshard.triton.compiler.replacement import Replacement, improve
 
 Mode = Literal["replace", "after"]
@@ -156,16 +157,23 @@ def _change(installation: Installation, backend: Any, stages: Any, options: Any,
 
     from eggshard.triton.compiler.pipeline import is_ours
 
-    if is_ours(backend) or language != Language.TRITON or "ttgir" not in stages:
-        return
-    if getattr(options, "instrumentation_mode", ""):
+    if is_ours(backend) or "ttgir" not in stages:
         return
     original = stages["ttgir"]
+    left = ""
+    if language != Language.TRITON:
+        left = "written in Gluon: its layouts are its author's"
+    elif getattr(options, "instrumentation_mode", ""):
+        left = "instrumented: what is watched stays as it is"
     replacement = Replacement(
         installation.mode, installation.cost_model, installation.planner, installation.budget)
 
     def stage(module: Any, metadata: dict[str, Any]) -> Any:
-        if not installation.covers(module.get_entry_func_name()):
+        name = str(module.get_entry_func_name())
+        if not installation.covers(name):
+            return original(module, metadata)
+        if left:
+            record(Outcome(name, backend.get_target_name(options), "equal", left, None, None, 0.0))
             return original(module, metadata)
         return improve(replacement, backend, options, original, module, metadata)
 

@@ -13,9 +13,12 @@ KEPT = 256
 
 
 class Outcome(NamedTuple):
-    """One compilation. improved: our kernel was taken; equal: nothing cheaper was found; fallback: something was wrong,
-    as ``reason`` says. given_cost: of Triton's result, cost: of what was taken, in the cost model's units, None where
-    it was not priced. seconds: what it took beside Triton's own passes."""
+    """One compilation.
+
+    improved: our kernel was taken; equal: nothing cheaper was found, or ``reason`` says why it was not looked for;
+    fallback: something was wrong, as ``reason`` says. given_cost: of Triton's result, cost: of what was taken, in the
+    cost model's units, None where it was not priced. seconds: what it took beside Triton's own compilation.
+    """
 
     kernel: str
     target: str

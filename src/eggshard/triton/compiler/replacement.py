@@ -112,8 +112,15 @@ class Replacement:
         return foreseen(read_generic(planned.text), read_generic(generic_text(module)))
 
     def cautious(self, module: Any) -> Planned:
-        """The plan of a module that avoids what code is refused for."""
-        return next(self._others(module, lambda model, given: [cautious(model, scratch(given))]))
+        """The plan of a module that avoids what code is refused for; a planner of one's own is asked for its plan."""
+        from eggshard.triton.frontend.libtriton import generic_text
+
+        if self.planner is not None:
+            return self.plan(module)
+        found = next(self._others(module, lambda model, given: [cautious(model, scratch(given))]))
+        if found.cost <= found.given_cost:
+            return found
+        return Planned(generic_text(module), found.given_cost, found.given_cost)
 
     def stage(self, name: str, before: str, original: Callable[[Any, dict[str, Any]], Any]) -> Any:
         """A stage after TritonGPU IR, which follows the stage ``before``."""
@@ -259,7 +266,7 @@ def _better(how: Replacement, work: _Work, source: str) -> tuple[Any, float, flo
     theirs = work.theirs
     if how.mode == "after" and not work.own().fits(work.machine):
         return _fitting(how, work)
-    after = how.plan(theirs)
+    after = how.cautious(theirs) if how.mode == "after" else how.plan(theirs)
     given_cost = after.given_cost
     margin = SAME * abs(given_cost)
     failed: list[str] = []
@@ -269,13 +276,9 @@ def _better(how: Replacement, work: _Work, source: str) -> tuple[Any, float, flo
         if how.mode == "after":
             enough = given_cost - max(margin, WORTHWHILE * given_cost)
             if after.cost < enough:
-                plan = after
-                if how.refused(theirs, after):
-                    plan = how.cautious(theirs)
-                    if plan.cost < enough and how.refused(theirs, plan):
-                        raise Doubt("likely to be refused for barriers or shared memory")
-                if plan.cost < enough:
-                    yield plan
+                if how.planner is None and how.refused(theirs, after):
+                    raise Doubt("likely to be refused for barriers or shared memory")
+                yield after
             return
         try:
             for plan in _replaced(how, work, source):
