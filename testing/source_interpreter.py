@@ -23,8 +23,8 @@ def run(function: Any, arguments: Mapping[str, Any], grid: tuple[int, ...]) -> d
     arguments: arrays for pointers, of the elements pointed to, and numbers. Returns the arrays as the kernel left them.
     """
     request = pickle.dumps((function.__module__, function.__name__, dict(arguments), grid))
-    done = subprocess.run(
-        [sys.executable, "-m", __name__], input=request, capture_output=True, env={**os.environ, "TRITON_INTERPRET": "1"})
+    done = subprocess.run([sys.executable, "-m", __name__], input=request, capture_output=True,
+                          env={**os.environ, "TRITON_INTERPRET": "1"})
     if done.returncode:
         raise RuntimeError(done.stderr.decode()[-2000:])
     found: dict[str, np.ndarray] = pickle.loads(done.stdout)
