@@ -21,6 +21,8 @@ class Draw:
         warps = self.random.choice([1, 2, 4, 8])
         if vendor == "hip":
             return Machine("hip:gfx942", warps, 64)
+        if vendor == "rdna":
+            return Machine(self.random.choice(["hip:gfx1100", "hip:gfx1200", "hip:gfx1250"]), warps, 32)
         return Machine(
             self.random.choice(["cuda:80", "cuda:90"]), warps, 32,
             self.random.choice([1, 1, 1, 2, 4]) if clusters else 1)
@@ -42,12 +44,15 @@ class Draw:
         kind = self.random.randrange(7 if linear else 6)
         if kind == 6:
             return self._linear(rank, machine)
-        if kind < 2 or rank == 1:
+        rdna = machine.vendor == "hip" and machine.threads_per_warp == 32
+        if kind < 2 or rank == 1 or rdna and (rank == 3 or machine.num_warps == 1):  # which libtriton ends at
             return self.blocked(rank, machine)
         operand = self.random.choice([0, 1])
         if kind == 5:
             return f"#ttg.dot_op<{{opIdx = {operand}, parent = {self.blocked(rank, machine)}}}>"
-        if machine.vendor == "hip":
+        if rdna:
+            parent, width = self._wmma(rank, machine), self.random.choice([8, 16])
+        elif machine.vendor == "hip":
             parent, width = self._mfma(rank, machine), self.random.choice([1, 2, 4, 8])
         else:
             hopper = rank == 2 and machine.num_warps >= 4 and self.random.random() < 0.5
@@ -86,6 +91,21 @@ class Draw:
         return (
             f"#ttg.amd_mfma<{{version = 3, warpsPerCTA = {self._split(machine.num_warps, rank)}, instrShape = {shape}, "
             f"isTransposed = {str(transposed).lower()}{tiles}}}>")
+
+    def _wmma(self, rank: int, machine: Machine) -> str:
+        """Warps one after the other along any dimension; some instructions of a warp side by side before."""
+        version = {"gfx1100": 1, "gfx1200": 2, "gfx1250": 3}[machine.architecture]
+        reached, vectors = [1] * rank, []
+        registers = self.random.choice([0, 0, 1, 2])
+        for i in range(registers + machine.num_warps.bit_length() - 1):
+            dim = self.random.randrange(rank)
+            vectors.append(self._vector(rank, (dim, reached[dim])))
+            reached[dim] *= 2
+        placed = f"register = {vectors[:registers]}, " if registers else ""
+        shape = ", instrShape = [16, 16, 32]" if version == 3 else ""
+        return (
+            f"#ttg.amd_wmma<{{version = {version}, isTranspose = {self.random.choice(['true', 'false'])}, "
+            f"ctaLayout = {{{placed}warp = {vectors[registers:]}}}{shape}}}>")
 
     def _linear(self, rank: int, machine: Machine) -> str:
         """Bits of the dimensions dealt out to the hardware's, with some that make no difference."""

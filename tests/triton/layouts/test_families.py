@@ -45,10 +45,10 @@ def ours(shape: tuple[int, ...], encoding: str, machine: Machine) -> Bases | Non
     return None if found is None else tuple(found.bases(name) for name in HARDWARE)
 
 
-def disagreements(seed: int, count: int) -> list[str]:
+def disagreements(seed: int, count: int, vendors: tuple[str, ...] = ("cuda", "cuda", "hip")) -> list[str]:
     draw, found, compared = Draw(seed), [], 0
     while compared < count:
-        machine = draw.machine(("cuda", "cuda", "hip"), clusters=True)
+        machine = draw.machine(vendors, clusters=True)
         shape = draw.shape((8, 7, 7))
         encoding = draw.encoding(len(shape), machine, linear=True)
         try:
@@ -63,6 +63,10 @@ def disagreements(seed: int, count: int) -> list[str]:
 
 def test_random_types_agree_with_libtriton() -> None:
     assert disagreements(1, 300) == []
+
+
+def test_random_types_of_rdna_agree_with_libtriton() -> None:
+    assert disagreements(1, 300, ("rdna",)) == []
 
 
 @pytest.mark.slow

@@ -42,6 +42,13 @@ class Encoding(NamedTuple):
         assert isinstance(value, Encoding)
         return value
 
+    def vectors(self, name: str) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """A field that holds lists of vectors by name (``{warp = [[0, 1]]}``); {} without it."""
+        text = self.get(name, "{}")
+        assert isinstance(text, str)
+        found = {key: _value(value) for key, value in entries(text[1:-1]).items()}
+        return {key: value for key, value in found.items() if isinstance(value, tuple)}
+
     def __str__(self) -> str:
         if self.opaque is not None:
             return self.opaque

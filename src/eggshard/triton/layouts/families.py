@@ -188,6 +188,55 @@ def _mfma_operand(encoding: Encoding, shape: Shape) -> LinearLayout | None:
     return tile.fitted(shape, _dot_order(encoding, rank), _blocks(mfma))
 
 
+#: Rows and columns of an RDNA matrix instruction, in every version.
+_WMMA = 16
+
+
+def _wmma_warps(tile: Tile, encoding: Encoding, without: int | None = None) -> Tile:
+    """Spread registers and warps over instructions, one basis after the other; along ``without`` they hold the same."""
+    placed = encoding.vectors("ctaLayout")
+    for hardware in ("register", "warp"):
+        for vector in placed.get(hardware, ()):
+            moved = [d for d, n in enumerate(vector) if n and d != without]
+            if moved:
+                tile.identity(2, hardware, moved[0])
+            elif hardware == "warp":
+                tile.zeros(2, hardware)
+    return tile
+
+
+def _amd_wmma(encoding: Encoding, shape: Shape) -> LinearLayout | None:
+    """Of a result, half of the lanes hold the odd numbers along one dimension (version 1), or the upper eight. Not
+    known in three dimensions, in which libtriton does not read its own text."""
+    rank = len(shape)
+    if rank != 2 or encoding.integer("version") not in (1, 2, 3):
+        return None
+    m, n = rank - 2, rank - 1
+    held, crossed = (n, m) if encoding.get("isTranspose") == "true" else (m, n)
+    tile = Tile(rank)
+    if encoding.integer("version") == 1:
+        tile.identity(_WMMA, "lane", crossed).identity(2, "lane", held).identity(_WMMA // 2, "register", held)
+    else:
+        tile.identity(_WMMA // 2, "register", held).identity(_WMMA, "lane", crossed).identity(2, "lane", held)
+    return _wmma_warps(tile, encoding).fitted(shape, _row_major(rank), _blocks(encoding))
+
+
+def _wmma_operand(encoding: Encoding, shape: Shape) -> LinearLayout | None:
+    """Of an operand, the halves of a warp hold the same (version 1), or each other ``kWidth`` along the sum."""
+    wmma, rank, width = encoding.parent, len(shape), encoding.integer("kWidth")
+    if rank != 2 or wmma.integer("version") not in (1, 2, 3) or width < 1:
+        return None
+    contracted, other = _operand_dims(encoding, rank)
+    steps = (wmma.ints("instrShape") or (_WMMA, _WMMA, _WMMA))[2]
+    tile = Tile(rank).identity(width, "register", contracted).identity(_WMMA, "lane", other)
+    if wmma.integer("version") == 1:
+        tile.zeros(2, "lane")
+    else:
+        tile.identity(2, "lane", contracted).identity(steps // (2 * width), "register", contracted)
+    _wmma_warps(tile, wmma, without=contracted)
+    return tile.fitted(shape, _dot_order(encoding, rank), _operand_blocks(encoding, contracted))
+
+
 _FAMILIES: dict[str, Callable[[Encoding, Shape], LinearLayout | None]] = {
     "ttg.blocked": _blocked,
     "ttg.slice": _slice,
@@ -195,9 +244,11 @@ _FAMILIES: dict[str, Callable[[Encoding, Shape], LinearLayout | None]] = {
     "ttg.nvidia_mma": _nvidia_mma,
     "ttg.dot_op": _dot_operand,
     "ttg.amd_mfma": _amd_mfma,
+    "ttg.amd_wmma": _amd_wmma,
 }
 _OPERANDS: dict[str, Callable[[Encoding, Shape], LinearLayout | None]] = {
     "ttg.nvidia_mma": _nvidia_operand,
     "ttg.blocked": _blocked_operand,
     "ttg.amd_mfma": _mfma_operand,
+    "ttg.amd_wmma": _wmma_operand,
 }
