@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass
+from typing import Any
 
 from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.layout_costs import default_costs
+from eggshard.triton.pricing import cost
 
 
 @dataclass
@@ -18,16 +21,16 @@ class Plan:
     capped: bool = False
 
 
-def unchanged(kernel: Kernel) -> Plan:
-    """Every conversion costs one."""
-    cost = float(sum(op.name == "ttg.convert_layout" for op in kernel.walk()))
-    return Plan(kernel, cost, cost)
+def unchanged(kernel: Kernel, cost_model: Any = None) -> Plan:
+    """The kernel as it is, at the usual prices."""
+    price = cost(kernel, default_costs(kernel.target))
+    return Plan(kernel, price, price)
 
 
-def failing(kernel: Kernel) -> Plan:
+def failing(kernel: Kernel, cost_model: Any = None) -> Plan:
     raise ValueError("no plan")
 
 
-def ending(kernel: Kernel) -> Plan:
+def ending(kernel: Kernel, cost_model: Any = None) -> Plan:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError

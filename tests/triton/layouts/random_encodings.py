@@ -97,7 +97,7 @@ class Draw:
         version = {"gfx1100": 1, "gfx1200": 2, "gfx1250": 3}[machine.architecture]
         reached, vectors = [1] * rank, []
         registers = self.random.choice([0, 0, 1, 2])
-        for i in range(registers + machine.num_warps.bit_length() - 1):
+        for _ in range(registers + machine.num_warps.bit_length() - 1):
             dim = self.random.randrange(rank)
             vectors.append(self._vector(rank, (dim, reached[dim])))
             reached[dim] *= 2
