@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import tempfile
 import time
 from functools import cache
@@ -29,8 +28,6 @@ from eggshard.triton.compiler.compilation import Compiled
 from eggshard.triton.compiler.pipeline import target_of
 from eggshard.triton.frontend import load
 
-#: What writes to memory, in PTX or amdgcn.
-_STORES = re.compile(r"\b(?:st|red|atom)\.global|\b(?:global|buffer|flat)_(?:store|atomic)")
 #: How often a compilation from the cache is repeated, after one that fills it.
 WARM = 5
 #: Seconds that Triton's own compilation may take: others are left out.
@@ -59,7 +56,7 @@ def first(kernel: Any, target: str) -> tuple[Guess, Any] | None:
             found, seconds = compiled(kernel, guess, target_of(target))
         except Exception:  # the guess is wrong, or the kernel is none for this target
             continue
-        if seconds <= LONGEST and _STORES.search(found.asm.get("ptx") or found.asm["amdgcn"]):
+        if seconds <= LONGEST and _code(found, target_of(target)).timing.executed.global_stores:
             return guess, found
     return None
 

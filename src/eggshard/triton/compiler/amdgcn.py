@@ -60,7 +60,9 @@ def _instruction(name: str, operands: str, labels: dict[str, int], lanes: int) -
         return Instruction(alone, "shared", lanes * _bytes(name) / 128, (("ds", _SHARED),), kind=kind)
     if name.startswith(("global_", "buffer_", "flat_", "scratch_")):
         counter = "store" if "store" in name else "load"
-        return Instruction(alone, "memory", lanes * _bytes(name) / 64, ((counter, _GLOBAL),))
+        leaves = ("store" in name or "atomic" in name) and not name.startswith("scratch_")
+        return Instruction(alone, "memory", lanes * _bytes(name) / 64, ((counter, _GLOBAL),),
+                           kind="global_stores" if leaves else None)
     product = _PRODUCT.match(name)
     if product is not None:
         # Multiplications of 16 bits in a cycle: AMD CDNA 3 and RDNA 3 white papers, peak rates.

@@ -50,7 +50,8 @@ _KINDS = {
 }
 #: What is counted.
 _COUNTED: dict[int, Kind] = {
-    0x11d: "barriers", 0x184: "shared_loads", 0x03b: "shared_loads", 0x188: "shared_stores", 0x044: "shared_stores"}
+    0x11d: "barriers", 0x184: "shared_loads", 0x03b: "shared_loads", 0x188: "shared_stores", 0x044: "shared_stores",
+    0x186: "global_stores", 0x18e: "global_stores", 0x1a3: "global_stores", 0x1a8: "global_stores"}
 #: Of others.
 _OTHER = _Kind("integer", 0.5, 30)
 _BRANCH, _BARRIER, _DEPBAR, _GROUPED, _COPY, _COPIED = 0x147, 0x11d, 0x11a, 0x1f0, 0x1ae, 0x1af

@@ -17,7 +17,7 @@ import networkx
 from eggshard.triton.frequencies import USUAL
 
 #: The fields of `Executed`.
-Kind = Literal["barriers", "shared_loads", "shared_stores", "crossbar"]
+Kind = Literal["barriers", "shared_loads", "shared_stores", "crossbar", "global_stores"]
 
 
 class Instruction(NamedTuple):
@@ -40,13 +40,14 @@ class Instruction(NamedTuple):
 
 
 class Executed(NamedTuple):
-    """What one warp executes: barriers of the block, loads and stores of shared memory, and what else its unit does:
-    AMD's shuffles between lanes."""
+    """What one warp executes: barriers of the block, loads and stores of shared memory, and what else its unit does,
+    AMD's shuffles between lanes; stores and atomics of global memory."""
 
     barriers: float = 0.0
     shared_loads: float = 0.0
     shared_stores: float = 0.0
     crossbar: float = 0.0
+    global_stores: float = 0.0
 
     @property
     def shared_memory(self) -> float:
