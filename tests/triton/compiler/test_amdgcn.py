@@ -54,6 +54,17 @@ def test_what_is_waited_for(line: str, waits: tuple[tuple[str, int], ...]) -> No
     assert sorted(found.waits) == sorted(waits)
 
 
+@pytest.mark.parametrize(("name", "kind"), [
+    ("s_barrier", "barriers"), ("s_barrier_wait", "barriers"), ("s_barrier_signal", None),
+    ("ds_read_b32", "shared_loads"), ("ds_store_b64", "shared_stores"), ("ds_bpermute_b32", "crossbar"),
+    ("global_store_b16", "global_stores"), ("buffer_atomic_add", "global_stores"), ("scratch_store_b32", None),
+    ("global_load_dword", None),
+])
+def test_what_is_counted(name: str, kind: str | None) -> None:
+    (found,) = decode(f"\t{name} v0, v1, v2\n", 64)
+    assert found.kind == kind
+
+
 @pytest.mark.parametrize(("name", "lanes", "unit", "busy"), [
     ("ds_load_b128", 32, "shared", 4.0),
     ("ds_read_b32", 64, "shared", 2.0),

@@ -158,7 +158,7 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
 @pytest.mark.parametrize("target", ["sm80", "gfx942"])
 def test_what_was_assembled_to_compare_is_what_a_compilation_ends_with(target: str, lowered: list[Compiled]) -> None:
     """A kernel that is planned, and the same text put through Triton's stages alone."""
-    with layouts.install(mode="after"):
+    with layouts.install(mode="after", budget=100.0):
         ours = compiled("add_transposed", target)
     assert last().result == "improved" and len(lowered) == 2, "Triton's and ours"
     (tmp := Path(triton.knobs.cache.dir) / "planned.ttgir").write_text(ours.asm["ttgir"])
@@ -178,7 +178,7 @@ def without_lines(text: str) -> list[str]:
 @pytest.mark.slow
 def test_of_plans_that_are_as_good_under_the_model_all_may_be_taken() -> None:
     """The cheapest plan after Triton's passes needs more shared memory; in place of its removals it does not."""
-    with layouts.install(mode="after"):
+    with layouts.install(mode="after", budget=100.0):
         compiled("gate")
         after = last()
     with layouts.install(mode="replace"):
@@ -358,7 +358,7 @@ def test_a_hook_set_on_top_keeps_working_after_the_end() -> None:
 
 def test_the_key_says_what_is_planned_with_what() -> None:
     keys = []
-    for options in ({}, {"kernels": ["softmax"]}, {"mode": "replace"}, {"cost_model": (1, 2)}, {"planner": same}):
+    for options in ({}, {"kernels": ["softmax"]}, {"mode": "replace"}, {"cost_model": (1, 2)}, {"planner": same}, {"budget": 1.0}):
         with layouts.install(**options) as installed:
             keys.append(installed()[0])
     assert len(set(keys)) == len(keys)
@@ -369,6 +369,8 @@ def test_bad_arguments_are_refused() -> None:
         layouts.install(mode="before")
     with pytest.raises(ProgramError, match="repr"):
         layouts.install(cost_model=object())
+    with pytest.raises(ProgramError, match="budget -1"):
+        layouts.install(budget=-1)
     with pytest.raises(ProgramError, match="several names"):
         layouts.install("softmax")
     with pytest.raises(ProgramError, match="expected a name"):

@@ -69,8 +69,10 @@ def test_instructions_are_those_that_the_disassembler_prints(capability: int) ->
     assert any(i > found.target for i, found in enumerate(code) if found.target is not None)
 
 
-def test_what_loads_is_waited_for() -> None:
+def test_what_loads_is_waited_for_and_what_stores_is_counted() -> None:
     code = sass.decode(compile_kernel(LOOP.replace("TARGET", "80"), "sm80").cubin, 80)
+    kinds = {found.kind for found in code}
+    assert {"barriers", "shared_loads", "shared_stores", "global_stores"} <= kinds
     begun = {counter for found in code if found.unit == "memory" for counter, cycles in found.starts if cycles > 20}
     assert begun and begun <= {counter for found in code for counter, _ in found.waits}
 

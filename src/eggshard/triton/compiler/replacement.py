@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from eggshard.collector import collector_paused
@@ -210,11 +210,11 @@ def improve(
     reason = ""
     try:
         with collector_paused():
+            own = work.own()
+            made = time.monotonic()
             if how.mode == "after":
-                work.own()
-                made = time.monotonic()
                 how.until = made + how.budget * (made - began)
-            found, given_cost, cost = _better(how, work, source)
+            found, given_cost, cost = _better(how, work, source) if own.fits(work.machine) else _fitting(how, work)
         result = "equal" if found is None else "improved"
     except Exception as error:  # whatever it was, Triton's own module is still right
         reason = str(error) if isinstance(error, Doubt) else f"{type(error).__name__}: {error}"
@@ -224,7 +224,7 @@ def improve(
 
 @dataclass
 class _Work:
-    """What both modules are compiled by, in the context of Triton's own module. compiled: by their texts."""
+    """What both modules are compiled by, in the context of Triton's own module. compiled, codes: by their texts."""
 
     how: Replacement
     backend: Any
@@ -232,15 +232,17 @@ class _Work:
     metadata: dict[str, Any]
     theirs: Any
     compiled: dict[str, Compiled] = field(default_factory=dict)
+    codes: dict[str, Code] = field(default_factory=dict)
 
     def compilation(self) -> Compilation:
         return Compilation(self.backend, self.options, self.theirs.context, dict(self.metadata))
 
     def code(self, text: str) -> Code:
         """Assemble TritonGPU IR. Raises `Doubt` where it does not verify, `ProgramError` where a stage fails."""
-        if text not in self.compiled:
+        if text not in self.codes:
             self.compiled[text] = lower(self.compilation(), _verified(text, self.theirs.context))
-        return Code.of(self.compiled[text])
+            self.codes[text] = Code.of(self.compiled[text])
+        return self.codes[text]
 
     @cached_property
     def own_text(self) -> str:
@@ -264,8 +266,6 @@ def _better(how: Replacement, work: _Work, source: str) -> tuple[Any, float, flo
     Raises `Doubt` where all that are cheaper than Triton's are refused.
     """
     theirs = work.theirs
-    if how.mode == "after" and not work.own().fits(work.machine):
-        return _fitting(how, work)
     after = how.cautious(theirs) if how.mode == "after" else how.plan(theirs)
     given_cost = after.given_cost
     margin = SAME * abs(given_cost)
@@ -294,7 +294,7 @@ def _better(how: Replacement, work: _Work, source: str) -> tuple[Any, float, flo
             yield from as_good
             yield from (plan for plan in how.variations(theirs) if plan.cost < given_cost - margin)
 
-    found = choose(plans(), given_cost, cache(work.own), lambda plan: work.code(plan.text))
+    found = choose(plans(), given_cost, work.own, lambda plan: work.code(plan.text))
     if found.plan is None:
         if after.cost > given_cost + margin:
             raise Doubt(f"costs more: {after.cost:g}, Triton's {given_cost:g}")
