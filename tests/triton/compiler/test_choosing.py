@@ -113,13 +113,14 @@ def test_tritons_code_is_asked_for_only_where_a_plan_is_cheaper() -> None:
 
 
 def test_variations_make_dearer_what_code_is_refused_for() -> None:
-    within, arithmetic, shared = variations(SM80, 64)
+    within, dear, arithmetic, shared = variations(SM80, 64)
     counts = Counts(arithmetic=(("float", 10.0), ("special", 2.0)), shared_loads=3, shared_stores=4, scratch=128)
     price = SM80.price(counts)
     assert isinstance(within, WithinScratch) and within.price(counts) > 1e6 * price
     assert arithmetic.price(counts) == pytest.approx(price + 12 * 4)
     assert shared.price(counts) == pytest.approx(price + 7 * 50)
     assert repr(Surcharged(SM80, shared=50.0)) != repr(Surcharged(SM80, shared=60.0))
+    assert dear == cautious(SM80, 64)
     dear = cautious(SM80, 128)
     assert dear.price(counts._replace(barriers=2)) == pytest.approx(dear.price(counts) + 2 * (200 + SM80.barrier))
 

@@ -18,6 +18,11 @@ import numpy as np
 ITERATION, INTERRUPT = 1e-8, 1e-5
 
 
+#: How far from a whole number the integer solver's values may be, a hundredth of what is usual: bounds are off by as
+#: much of the cost of what is taken.
+INTEGRAL = 1e-8
+
+
 class SolverError(Exception):
     """The solver refused a call or gave no answer; the caller falls back to what it has."""
 
@@ -128,6 +133,7 @@ class Model:
         everything = np.arange(self.columns, dtype=np.int32)
         self._ok(self._highs.changeColsIntegrality(self.columns, everything, kinds), "integrality")
         self._option("mip_rel_gap", gap)
+        self._option("mip_feasibility_tolerance", INTEGRAL)
         if start is not None:
             self._ok(self._highs.setSolution(
                 len(start[0]), start[0].astype(np.int32), start[1].astype(float)), "start")

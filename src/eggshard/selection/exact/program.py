@@ -25,8 +25,8 @@ from eggshard.selection.verify import complete
 
 #: The known plan's cost in the solver's units, so that its absolute tolerances (1e-7) are relative to what matters.
 SCALE, TINY = 1e3, 1e-300
-#: Relative error of an integer program's bound, from its integrality and feasibility tolerances.
-TOLERANCE = 2e-6
+#: Relative error of an integer program's bound, from its integrality and feasibility tolerances (1e-8 and 1e-7).
+TOLERANCE = 2e-7
 #: Adding cover rows ends after this fraction of the work, or after `PATIENCE` rounds that each close less than the
 #: fraction `PROGRESS` of the gap.
 RELAXING, PATIENCE, PROGRESS = 0.5, 4, 0.02

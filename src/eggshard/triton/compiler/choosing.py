@@ -171,7 +171,8 @@ def confining(model: LayoutCostModel, shared: int, scratch: int, machine: Machin
 
 def variations(model: LayoutCostModel, scratch: int) -> Iterator[LayoutCostModel]:
     """Models under which plans avoid what code may be refused for: more shared memory than ``scratch`` in one op,
-    values computed in several layouts, which all take registers, and shared memory instructions."""
+    barriers, values computed in several layouts, which all take registers, and shared memory instructions."""
     yield WithinScratch(model, scratch)
+    yield cautious(model, scratch)
     yield Surcharged(model, arithmetic=4.0)
     yield Surcharged(model, shared=50.0)
