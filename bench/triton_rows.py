@@ -15,7 +15,7 @@ from testing.kernel_interpreter import judge
 from bench.programs.kernels import KernelProgram
 from eggshard.errors import EggshardError, ProgramError, VerificationError
 from eggshard.triton.alignment import check_layouts
-from eggshard.triton.compiler.choosing import SAME, Code, cautious, choose, foreseen, variations
+from eggshard.triton.compiler.choosing import SAME, Code, cautious, choose, foreseen, room, variations
 from eggshard.triton.compiler.compilation import compile_kernel
 from eggshard.triton.compiler.counting import CodeCounts, count
 from eggshard.triton.compiler.pipeline import Compilation
@@ -27,6 +27,7 @@ from eggshard.triton.frontend.libtriton import parse
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.kernels.text import write_generic
 from eggshard.triton.layout_costs import default_costs
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.pricing import cost, scratch
 
 WAYS = ("triton", "after", "replace")
@@ -164,10 +165,14 @@ class _Run:
         given = load(self.final)
         model = default_costs(given.target)
         before = self.row.figures["triton"].cost = cost(given, model)
-        kernel = plans.make(parse(self.final, self.compilation.context), cautious(model, scratch(given))).kernel
-        offer = _Offer(write_generic(kernel), cost(kernel, model), "plan")
-        worthwhile = offer.cost < (1 - WORTHWHILE) * before and not foreseen(kernel, given)
-        self.best = self._chosen("after", [offer] if worthwhile else [], plans)
+        most = room(self._code(self.final)[1], scratch(given), Machine.of(given))
+        offers = []
+        for other in cautious(model, most):
+            kernel = plans.make(parse(self.final, self.compilation.context), other).kernel
+            if cost(kernel, model) < (1 - WORTHWHILE) * before:
+                offers = [_Offer(write_generic(kernel), cost(kernel, model), "plan")]
+                break
+        self.best = self._chosen("after", offers if offers and not foreseen(kernel, given) else [], plans)
 
     def _variations(self, plans: _Plans, first: Any, module: Any) -> Iterator[_Offer]:
         for model in variations(first.cost_model, scratch(first.given)):

@@ -7,7 +7,16 @@ from typing import NamedTuple
 import pytest
 
 from eggshard.errors import ProgramError
-from eggshard.triton.compiler.choosing import Code, cautious, choose, confining, falls_short, refusals, variations
+from eggshard.triton.compiler.choosing import (
+    Code,
+    cautious,
+    choose,
+    confining,
+    falls_short,
+    refusals,
+    room,
+    variations,
+)
 from eggshard.triton.compiler.counting import CodeCounts
 from eggshard.triton.compiler.timing import Executed, Timing
 from eggshard.triton.layout_costs import SM80, Surcharged, WithinScratch
@@ -113,16 +122,22 @@ def test_tritons_code_is_asked_for_only_where_a_plan_is_cheaper() -> None:
 
 
 def test_variations_make_dearer_what_code_is_refused_for() -> None:
-    within, dear, arithmetic, shared = variations(SM80, 64)
+    dear, within, arithmetic, shared = variations(SM80, 64)
     counts = Counts(arithmetic=(("float", 10.0), ("special", 2.0)), shared_loads=3, shared_stores=4, scratch=128)
     price = SM80.price(counts)
     assert isinstance(within, WithinScratch) and within.price(counts) > 1e6 * price
     assert arithmetic.price(counts) == pytest.approx(price + 12 * 4)
     assert shared.price(counts) == pytest.approx(price + 7 * 50)
     assert repr(Surcharged(SM80, shared=50.0)) != repr(Surcharged(SM80, shared=60.0))
-    assert dear == cautious(SM80, 64)
-    dear = cautious(SM80, 128)
+    assert [dear, within] == list(cautious(SM80, 64))
+    dear, _ = cautious(SM80, 128)
     assert dear.price(counts._replace(barriers=2)) == pytest.approx(dear.price(counts) + 2 * (200 + SM80.barrier))
+
+
+def test_an_op_may_have_as_much_shared_memory_as_leaves_room_for_as_many_blocks() -> None:
+    """Of 164 KiB on A100 each of four blocks may have 40, one of them reserved; 512 bytes of 1024 are one op's."""
+    assert room(OWN, 512, Machine("cuda:80")) == 40 * 1024 - 512
+    assert room(OWN._replace(resident=160), 512, Machine("cuda:80")) == 512
 
 
 def test_what_has_too_much_shared_memory_is_confined_ever_more() -> None:

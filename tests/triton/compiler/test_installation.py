@@ -358,7 +358,10 @@ def test_a_hook_set_on_top_keeps_working_after_the_end() -> None:
 
 def test_the_key_says_what_is_planned_with_what() -> None:
     keys = []
-    for options in ({}, {"kernels": ["softmax"]}, {"mode": "replace"}, {"cost_model": (1, 2)}, {"planner": same}, {"budget": 1.0}):
+    different = (
+        {}, {"kernels": ["softmax"]}, {"mode": "replace"}, {"cost_model": (1, 2)}, {"planner": same},
+        {"budget": 1.0})
+    for options in different:
         with layouts.install(**options) as installed:
             keys.append(installed()[0])
     assert len(set(keys)) == len(keys)

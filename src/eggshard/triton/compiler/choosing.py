@@ -13,7 +13,7 @@ from eggshard.errors import ProgramError
 from eggshard.triton.compiler import amdgcn, sass
 from eggshard.triton.compiler.compilation import Compiled
 from eggshard.triton.compiler.counting import CodeCounts, count_listed
-from eggshard.triton.compiler.residency import most_shared, resident_blocks
+from eggshard.triton.compiler.residency import most_shared, multiprocessor, resident_blocks
 from eggshard.triton.compiler.timing import Timing, timing
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.layout_costs import LayoutCostModel, Surcharged, WithinScratch, default_costs
@@ -23,7 +23,7 @@ from eggshard.triton.pricing import priced
 #: Modelled costs closer than this part of one another are the same.
 SAME = 1e-9
 #: What a barrier costs besides for plans that are to be taken at once, cycles: with less, more of the kernels of
-#: `python -m bench kernels` are planned with barriers that they are refused for, with more fewer are improved.
+#: `python -m bench kernels` are planned with barriers that they are refused for, with more fewer are cheaper.
 BARRIER = 200.0
 #: Registers, and estimated cycles, may rise by these parts: assemblers' own variation.
 RISE, LONGER = 0.05, 0.02
@@ -156,9 +156,17 @@ def foreseen(kernel: Kernel, other: Kernel) -> bool:
     return fit[0] < fit[1] or barriers[0] > barriers[1]
 
 
-def cautious(model: LayoutCostModel, scratch: int) -> LayoutCostModel:
-    """A model under which plans mostly avoid what is foreseen to be refused."""
-    return WithinScratch(Surcharged(model, barrier=BARRIER), scratch)
+def room(own: Code, scratch: int, machine: Machine) -> int:
+    """The bytes of shared memory that one op may have, of code of which one has ``scratch``, without fewer blocks being
+    resident at once."""
+    unit = multiprocessor(machine)
+    return max(scratch, unit.shared // max(1, own.resident) - unit.reserved - (own.shared - scratch))
+
+
+def cautious(model: LayoutCostModel, scratch: int) -> Iterator[LayoutCostModel]:
+    """Models under which plans mostly avoid what is foreseen to be refused, the more cautious one first."""
+    yield WithinScratch(Surcharged(model, barrier=BARRIER), scratch)
+    yield WithinScratch(model, scratch)
 
 
 def confining(model: LayoutCostModel, shared: int, scratch: int, machine: Machine) -> Iterator[LayoutCostModel]:
@@ -172,7 +180,6 @@ def confining(model: LayoutCostModel, shared: int, scratch: int, machine: Machin
 def variations(model: LayoutCostModel, scratch: int) -> Iterator[LayoutCostModel]:
     """Models under which plans avoid what code may be refused for: more shared memory than ``scratch`` in one op,
     barriers, values computed in several layouts, which all take registers, and shared memory instructions."""
-    yield WithinScratch(model, scratch)
-    yield cautious(model, scratch)
+    yield from cautious(model, scratch)
     yield Surcharged(model, arithmetic=4.0)
     yield Surcharged(model, shared=50.0)

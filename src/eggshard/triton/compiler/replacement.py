@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from eggshard.collector import collector_paused
 from eggshard.errors import ProgramError
 from eggshard.triton.classes import CONVERT
-from eggshard.triton.compiler.choosing import SAME, Code, cautious, choose, confining, foreseen, variations
+from eggshard.triton.compiler.choosing import SAME, Code, cautious, choose, confining, foreseen, room, variations
 from eggshard.triton.compiler.compilation import Compiled, lower
 from eggshard.triton.compiler.outcomes import Outcome, Result, record
 from eggshard.triton.compiler.pipeline import Compilation, Tap
@@ -111,15 +111,19 @@ class Replacement:
 
         return foreseen(read_generic(planned.text), read_generic(generic_text(module)))
 
-    def cautious(self, module: Any) -> Planned:
-        """The plan of a module that avoids what code is refused for; a planner of one's own is asked for its plan."""
+    def cautious(self, module: Any, own: Code) -> Planned:
+        """A plan of a module, whose code is ``own``, that avoids what code is refused for, else the module as it is; a
+        planner of one's own is asked for its plan."""
         from eggshard.triton.frontend.libtriton import generic_text
 
         if self.planner is not None:
             return self.plan(module)
-        found = next(self._others(module, lambda model, given: [cautious(model, scratch(given))]))
-        if found.cost <= found.given_cost:
-            return found
+        for found in self._others(
+                module, lambda model, given: cautious(model, room(own, scratch(given), Machine.of(given)))):
+            if found.cost < (1 - WORTHWHILE) * found.given_cost:
+                return found
+            if not self.seconds:
+                break
         return Planned(generic_text(module), found.given_cost, found.given_cost)
 
     def stage(self, name: str, before: str, original: Callable[[Any, dict[str, Any]], Any]) -> Any:
@@ -266,7 +270,7 @@ def _better(how: Replacement, work: _Work, source: str) -> tuple[Any, float, flo
     Raises `Doubt` where all that are cheaper than Triton's are refused.
     """
     theirs = work.theirs
-    after = how.cautious(theirs) if how.mode == "after" else how.plan(theirs)
+    after = how.cautious(theirs, work.own()) if how.mode == "after" else how.plan(theirs)
     given_cost = after.given_cost
     margin = SAME * abs(given_cost)
     failed: list[str] = []
@@ -274,8 +278,7 @@ def _better(how: Replacement, work: _Work, source: str) -> tuple[Any, float, flo
     def plans() -> Iterator[Planned]:
         as_good: list[Planned] = []
         if how.mode == "after":
-            enough = given_cost - max(margin, WORTHWHILE * given_cost)
-            if after.cost < enough:
+            if after.cost < (1 - WORTHWHILE) * given_cost:
                 if how.planner is None and how.refused(theirs, after):
                     raise Doubt("likely to be refused for barriers or shared memory")
                 yield after
