@@ -95,17 +95,17 @@ def install(
     """Plan the layouts of kernels that Triton compiles from here on, until `uninstall` or the end of a ``with``.
 
     kernels: names or functions under ``triton.jit``; by default all. mode: ``after`` plans what Triton's pipeline
-    leaves, once, of kernels that then convert layouts still, and assembles at most one kernel more; ``replace`` also
-    runs the pipeline again with the planner in place of Triton's removals of layout conversions (of all, of all but the
-    first, and so on), and takes the cheapest of all plans, for several times the compilation time. cost_model: of
-    layouts; its ``repr`` becomes part of Triton's cache key and must say all that it is. planner: called with a
-    `Kernel` and the cost model, and returns what has a ``kernel``, a ``cost`` and a ``given_cost``; by default
-    `eggshard.triton.planning.plan_layouts`. budget: after how many times what Triton's own compilation took the search
-    for a plan ends, with the best so far, under ``after``.
+    leaves, of kernels that then convert layouts still, and assembles at most one kernel more; ``replace`` also runs the
+    pipeline again with the planner in place of Triton's removals of layout conversions (of all, of all but the first,
+    and so on), and takes the cheapest of all plans, for several times the compilation time. cost_model: of layouts; its
+    ``repr`` becomes part of Triton's cache key and must say all that it is. planner: called with a `Kernel` and the
+    cost model, and returns what has a ``kernel``, a ``cost`` and a ``given_cost``; by default
+    `eggshard.triton.planning.plan_layouts`. budget: under ``after``, the part (or multiple) of the time of Triton's own
+    compilation after which the search for a plan ends, with the best so far.
 
     Of several installations the last is in force. Those that Triton cached under the same key are taken from its cache.
-    Raises `DependencyError` without Triton, `ProgramError` for an unknown mode and for a cost model whose ``repr`` is
-    an address.
+    Raises `DependencyError` without Triton, `ProgramError` for an unknown mode, a negative budget, and a cost model
+    whose ``repr`` is an address.
     """
     from triton import knobs
 
