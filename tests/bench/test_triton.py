@@ -41,8 +41,8 @@ def test_rows_compare_with_triton() -> None:
     row = measure(next(p for p in PROGRAMS if p.name == "transpose_gate"), "sm80", layout_planners.unchanged)
     assert not row.failures and set(row.figures) == {"triton", "after", "replace"}
     assert row.figures["triton"].code == row.figures["after"].code
-    # All four removals left out, which is dearer, then all but the first; each time what comes out is planned, too. After
-    # them there is a cautious plan, which finds nothing, and one at usual prices.
+    # All four removals left out, which is dearer, then all but the first; each time what comes out is planned, too.
+    # After them there is a cautious plan, which finds nothing, and one at usual prices.
     assert row.figures["replace"].plans == 5 + 4 and row.figures["after"].plans == 2
     assert row.figures["after"].judged == row.figures["replace"].judged == "equal"
     assert row.compile_seconds > 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("triton")
@@ -10,7 +12,7 @@ from bench.programs.kernels import PROGRAMS, KernelProgram  # noqa: E402
 
 from eggshard.errors import ProgramError  # noqa: E402
 from eggshard.triton.compiler.compilation import Compiled, compile_kernel  # noqa: E402
-from eggshard.triton.compiler.counting import count, count_ptx  # noqa: E402
+from eggshard.triton.compiler.counting import count, usage  # noqa: E402
 from eggshard.triton.compiler.pipeline import Compilation  # noqa: E402
 from eggshard.triton.frontend import load  # noqa: E402
 
@@ -36,11 +38,12 @@ def test_nvidia(target: str) -> None:
     assert found.cubin.startswith(b"\x7fELF")
     assert f".target sm_{target[2:]}" in found.ptx
     assert found.num_warps == 4
-    counts, before = count(found), count_ptx(found.ptx)
-    assert counts.barriers == before.barriers > 0
-    assert counts.shuffles == before.shuffles > 0
+    counts = count(found)
+    assert counts.barriers == len(re.findall(r"\bbar\.sync", found.ptx)) > 0
+    assert counts.shuffles == len(re.findall(r"\bshfl\.sync", found.ptx)) > 0
     assert counts.shared_stores > 0 and counts.shared_loads > 0
     assert 0 < counts.registers <= 255 and counts.spills == 0
+    assert usage(found) == (counts.registers, counts.spills)
     with pytest.raises(ProgramError, match="no amdgcn"):
         found.amdgcn  # noqa: B018
 
@@ -50,7 +53,7 @@ def test_amd() -> None:
     assert list(found.stages) == ["llir", "amdgcn", "hsaco"]
     counts = count(found)
     assert counts.barriers > 0 and counts.shared_stores > 0 and counts.shared_loads > 0 and counts.shuffles > 0
-    assert 0 < counts.registers <= 512
+    assert 0 < counts.registers <= 512 and usage(found) == (counts.registers, counts.spills)
     with pytest.raises(ProgramError, match="no cubin"):
         found.cubin  # noqa: B018
 

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from eggshard.errors import ProgramError
 from eggshard.triton.compiler import amdgcn, sass
 from eggshard.triton.compiler.compilation import Compiled
-from eggshard.triton.compiler.counting import CodeCounts, count_listed
+from eggshard.triton.compiler.counting import Usage, usage
 from eggshard.triton.compiler.residency import most_shared, multiprocessor, resident_blocks
 from eggshard.triton.compiler.timing import Timing, timing
 from eggshard.triton.kernels.ir import Kernel
@@ -33,22 +33,22 @@ WORTH, KEPT = 0.02, 0.5
 
 
 class Code(NamedTuple):
-    """Assembled code: counts of its text, bytes of shared memory per block, blocks that are resident at once, and what
-    time is estimated for one."""
+    """Assembled code: what it takes, bytes of shared memory per block, blocks that are resident at once, and what time
+    is estimated for one."""
 
-    counts: CodeCounts
+    usage: Usage
     shared: int
     resident: int
     timing: Timing
 
     @classmethod
     def of(cls, compiled: Compiled) -> Code:
-        counts, machine = count_listed(compiled), compiled.machine
+        used, machine = usage(compiled), compiled.machine
         if "cubin" in compiled.stages:
             text = sass.decode(compiled.cubin, machine.capability)
         else:
             text = amdgcn.decode(compiled.amdgcn, machine.threads_per_warp)
-        return cls(counts, compiled.shared, resident_blocks(machine, compiled.shared, counts.registers),
+        return cls(used, compiled.shared, resident_blocks(machine, compiled.shared, used.registers),
                    timing(text, machine.num_warps))
 
     @property
@@ -67,13 +67,13 @@ def refusals(code: Code, other: Code) -> list[str]:
     found = [
         ("barriers", ours.barriers, theirs.barriers),
         ("shared memory instructions", ours.shared_memory, theirs.shared_memory),
-        ("spilled bytes", code.counts.spills, other.counts.spills),
+        ("spilled bytes", code.usage.spills, other.usage.spills),
     ]
     reasons = [f"more {name}: {a:g}, Triton's {b:g}" for name, a, b in found if a > b]
     if code.resident < other.resident:
         reasons.append(
             f"fewer blocks at once: {code.resident}, Triton's {other.resident}, for {code.shared} bytes of shared "
-            f"memory and {code.counts.registers} registers, Triton's {other.shared} and {other.counts.registers}")
+            f"memory and {code.usage.registers} registers, Triton's {other.shared} and {other.usage.registers}")
     if code.cycles > (1 + LONGER) * other.cycles:
         reasons.append(f"longer as assembled: {code.cycles:.0f} cycles per block, Triton's {other.cycles:.0f}")
     return reasons
@@ -84,7 +84,7 @@ def falls_short(code: Code, other: Code) -> bool:
     ours, theirs = code.timing, other.timing
     return (ours.executed.shared_loads > theirs.executed.shared_loads
             or ours.executed.shared_stores > theirs.executed.shared_stores
-            or code.counts.registers > (1 + RISE) * other.counts.registers
+            or code.usage.registers > (1 + RISE) * other.usage.registers
             or ours.latency > (1 + LONGER) * theirs.latency)
 
 

@@ -13,13 +13,19 @@ from eggshard.errors import ProgramError
 from eggshard.triton.compiler.compilation import Compiled
 
 
+class Usage(NamedTuple):
+    """What machine code takes: vector registers per thread, and bytes per thread that are kept in memory for want of
+    registers."""
+
+    registers: int
+    spills: int
+
+
 class CodeCounts(NamedTuple):
     """Instructions in a program's text, each once however often it runs.
 
     instructions: all. barriers: of a whole thread block. shared_loads, shared_stores: matrix forms included. shuffles:
-    between the lanes of a warp, through registers or the crossbar of shared memory. registers: vector registers per
-    thread, 0 where the text does not say (PTX). spills: bytes per thread kept in memory for want of registers.
-    crossbar: the shuffles that AMD's local data share executes, queued with its loads and stores (``ds_bpermute_b32``).
+    between the lanes of a warp, through registers or the crossbar of shared memory. registers, spills: as in `Usage`.
     """
 
     instructions: int
@@ -29,16 +35,9 @@ class CodeCounts(NamedTuple):
     shuffles: int
     registers: int = 0
     spills: int = 0
-    crossbar: int = 0
-
-    @property
-    def shared_memory(self) -> int:
-        """Instructions that the unit of shared memory executes."""
-        return self.shared_loads + self.shared_stores + self.crossbar
 
 
 _SASS = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
-_PTX = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?([a-z]\w*(?:[.:]+\w+)*)[ \t;]", re.MULTILINE)
 _AMDGCN = re.compile(r"^\s+([a-z][a-z0-9_]+)(?:[ \t]+(\S.*))?$", re.MULTILINE)
 #: ROCm Compute Profiler's documentation, "Local data share": it executes loads, stores and shuffles.
 _CROSSBAR = ("ds_bpermute", "ds_permute", "ds_swizzle")
@@ -50,26 +49,29 @@ def count(compiled: Compiled) -> CodeCounts:
     return count_sass(compiled.cubin) if "cubin" in compiled.stages else count_amdgcn(compiled.amdgcn)
 
 
-def count_listed(compiled: Compiled) -> CodeCounts:
-    """As `count`, without a disassembler, which takes longer than ptxas: of PTX or amdgcn, and what the machine code
-    says of registers and spills."""
-    if "cubin" not in compiled.stages:
-        return count_amdgcn(compiled.amdgcn)
-    return _with_usage(count_ptx(compiled.ptx), _tool("cuobjdump", "-res-usage", compiled.cubin))
+def usage(compiled: Compiled) -> Usage:
+    """Registers and spills, without a disassembler, which takes longer than ptxas."""
+    if "cubin" in compiled.stages:
+        return _cubin_usage(_tool("cuobjdump", "-res-usage", compiled.cubin))
+    return _amdgcn_usage(compiled.amdgcn)
 
 
 def count_sass(cubin: bytes) -> CodeCounts:
     """Count SASS instructions of a cubin, using the disassembler that ships with Triton."""
-    text, usage = disassembled(cubin)
+    text, used = disassembled(cubin)
     found = _counted(
         [match[1] for match in _SASS.finditer(text)],
         barriers=("BAR.",), loads=("LDS", "LDSM"), stores=("STS", "STSM"), shuffles=("SHFL",),
     )
-    return _with_usage(found, usage)
+    return found._replace(**_cubin_usage(used)._asdict())
 
 
-def _with_usage(counts: CodeCounts, usage: str) -> CodeCounts:
-    return counts._replace(registers=_number(usage, r"REG:(\d+)"), spills=_number(usage, r"LOCAL:(\d+)"))
+def _cubin_usage(text: str) -> Usage:
+    return Usage(_number(text, r"REG:(\d+)"), _number(text, r"LOCAL:(\d+)"))
+
+
+def _amdgcn_usage(text: str) -> Usage:
+    return Usage(_number(text, r"\.vgpr_count:\s*(\d+)"), 4 * _number(text, r"\.vgpr_spill_count:\s*(\d+)"))
 
 
 def disassembled(cubin: bytes) -> tuple[str, str]:
@@ -91,15 +93,6 @@ def _tool(name: str, option: str, cubin: bytes) -> str:
             raise ProgramError(f"{name} failed: {error} {getattr(error, 'stderr', '')}") from error
 
 
-def count_ptx(text: str) -> CodeCounts:
-    """Count PTX instructions, before ptxas removes and merges any."""
-    return _counted(
-        [match[1] for match in _PTX.finditer(text)],
-        barriers=("bar.", "barrier."), loads=("ld.shared", "ldmatrix"), stores=("st.shared", "stmatrix"),
-        shuffles=("shfl",),
-    )
-
-
 def count_amdgcn(text: str) -> CodeCounts:
     """Count instructions of amdgcn assembly; operand modifiers that exchange lanes (DPP) count as shuffles."""
     body = text.split(".amdgpu_metadata")[0].split(".section\t.AMDGPU.csdata")[0].split(".section\t.rodata")[0]
@@ -110,12 +103,7 @@ def count_amdgcn(text: str) -> CodeCounts:
         shuffles=(*_CROSSBAR, "v_permlane"),
     )
     moved = sum(name.startswith("v_") and bool(_DPP.search(operands)) for name, operands in lines)
-    return found._replace(
-        shuffles=found.shuffles + moved,
-        crossbar=sum(name.startswith(_CROSSBAR) for name, _ in lines),
-        registers=_number(text, r"\.vgpr_count:\s*(\d+)"),
-        spills=4 * _number(text, r"\.vgpr_spill_count:\s*(\d+)"),
-    )
+    return found._replace(shuffles=found.shuffles + moved, **_amdgcn_usage(text)._asdict())
 
 
 def _counted(
