@@ -38,10 +38,10 @@ class Judged:
 
     outcome: ``equal`` (Triton's own kernel goes on), ``improved``, ``refused`` for its code or what else went wrong,
     ``fails`` (with us alone), ``wrong`` by the interpreter, or ``worse`` by its assembled code. converts: whether
-    Triton's result still does.
-    judged: what the interpreter says. seconds: of Triton's compilation. ratio: of ours to that,
-    both of processor time; warm: of both where Triton's cache has the result, of the clock's. given, cost: modelled
-    cycles. cycles: of ours over Triton's as estimated from the assembled code, where ours is taken.
+    Triton's result still converts layouts. judged: the interpreter's verdict. seconds: processor time of Triton's
+    compilation. ratio: processor time of ours over that. warm: wall-clock time of ours over Triton's where Triton's
+    cache has the result. given, cost: modelled cycles of Triton's kernel and of ours. cycles: those of ours over
+    Triton's, estimated from the assembled code, where ours is taken.
     """
 
     name: str

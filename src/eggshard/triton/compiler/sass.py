@@ -41,6 +41,7 @@ _KINDS = {
     0x182: _Kind("issue", 0.25, 30), 0x1ac: _Kind("issue", 0.25, 30),
     0x11d: _Kind("issue", 0.25, 0),
     0x181: _Kind("memory", 1.0, 260), 0x186: _Kind("memory", 1.0), 0x1ae: _Kind("memory", 1.0, 260),
+    0x1af: _Kind("integer", 0.5, 260),  # ends when the copies before it do
     0x183: _Kind("memory", 1.0, 38), 0x187: _Kind("memory", 1.0),
     0x184: _Kind("memory", 1.0, 29), 0x188: _Kind("memory", 1.0), 0x18c: _Kind("memory", 2.0, 29),
     0x03b: _Kind("memory", 1.0, 33), 0x044: _Kind("memory", 4.0),
@@ -54,7 +55,7 @@ _COUNTED: dict[int, Kind] = {
     0x186: "global_stores", 0x18e: "global_stores", 0x1a3: "global_stores", 0x1a8: "global_stores"}
 #: Of others.
 _OTHER = _Kind("integer", 0.5, 30)
-_BRANCH, _BARRIER, _DEPBAR, _GROUPED, _COPY, _COPIED = 0x147, 0x11d, 0x11a, 0x1f0, 0x1ae, 0x1af
+_BRANCH, _BARRIER, _DEPBAR, _GROUPED, _COPY = 0x147, 0x11d, 0x11a, 0x1f0, 0x1ae
 _WARPGROUP, _MATRICES = 0x1c5, 0x03b
 #: With their forms, what no other instruction follows where its predicate is this one: branches that are not uniform,
 #: ends and returns.
@@ -89,8 +90,6 @@ def _instruction(word: int, position: int, capability: int) -> Instruction:
     waits = [(str(n), 0) for n in range(6) if awaited >> n & 1]
     if operation == _COPY:
         starts.append(("copies", kind.latency))
-    elif operation == _COPIED:  # counts the copies until here
-        starts = [(str(result), 260.0)] if result < 6 else []
     elif operation == _GROUPED:
         starts.append(("products", 32.0))
     elif operation == _DEPBAR or operation == _WARPGROUP and word >> 47 & 1:
